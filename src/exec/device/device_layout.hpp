@@ -8,7 +8,7 @@
 //
 //   head      the addresses of all ranks' memory, as this rank's kernels see them, then those of its own multicast
 //             memory and of every rank's; those of all ranks' memory in each window; how often this rank's blocks
-//             have met, and the progress of each in that
+//             have met, whether waits of a kernel have been ended, and the progress of each block in the meetings
 //   regions   one for each instance:
 //     state      this rank's: rounds so far, rounds that all are known to have completed, meetings of lanes so far,
 //                blocks that run; the progress of each lane in those meetings
@@ -70,6 +70,7 @@ struct DeviceLayout {
     return up(address_of(members + 2)) + 8 * static_cast<std::size_t>(number * members + member);
   }
   constexpr std::size_t block_barriers() const { return up(window(kMaxWindows, 0)); }
+  constexpr std::size_t failed() const { return block_barriers() + 8; }
   constexpr std::size_t block_barrier(int block) const {
     return block_barriers() + kLine + 8 * static_cast<std::size_t>(block);
   }

@@ -193,6 +193,13 @@ class Writer {
   std::vector<bool> signalled_, heard_;
 };
 
+/// Of the rank with the most, so that all ranks have the same instances.
+int most_lanes(const plan::Plan& plan) {
+  std::size_t most = 1;
+  for (const plan::Program& program : plan.programs) most = std::max(most, program.lanes.size());
+  return static_cast<int>(most);
+}
+
 template <DType kDType>
 Status launch_plan(const PlanLaunch& one) {
   return device::launch(one.runtime, RunPlan<kDType>{one.run, one.program}, one.grid, one.device, one.stream);
@@ -229,7 +236,9 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
   const std::size_t element_bytes = size_of(payload.dtype);
   const std::size_t bytes = payload.bounds.longest * element_bytes;
   const auto chunks = static_cast<std::size_t>(std::max(plan.input_chunks, plan.output_chunks));
-  const int instances = chunks * bytes > kLargeBytes ? layout.instances : std::min(layout.instances, kUsualInstances);
+  // Thread blocks: each instance has one for each lane.
+  const int most = chunks * bytes > kLargeBytes ? layout.instances : std::min(layout.instances, kUsualInstances);
+  const int instances = std::max(1, most / most_lanes(plan));
   const std::size_t each = (bytes + static_cast<std::size_t>(instances) - 1) / static_cast<std::size_t>(instances);
   const std::size_t max_slice = round_up(std::max(each, kMinSlice), DeviceLayout::kLine);
   const DType dtype = payload.dtype;

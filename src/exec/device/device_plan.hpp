@@ -24,9 +24,10 @@ struct DevicePlan {
 DeviceLayout device_layout(int members, int instances, std::size_t slot_bytes);
 
 /// Returns the program of member `me`. Messages are cut so that all instances that the call may use have work, but each
-/// has at least 1 KiB of each chunk. Fails with kUnsupported if the plan does more than devices support (premul_sum;
-/// buffers in windows, if those of the request are not) or is too long for a kernel's arguments; otherwise like
-/// lower().
+/// has at least 1 KiB of each chunk. The layout's instances limit the thread blocks of a call: a plan of several lanes
+/// has fewer instances, but at least one. REQUIRES: the programs of all ranks, unless all have one lane. Fails with
+/// kUnsupported if the plan does more than devices support (premul_sum; buffers in windows, if those of the request are
+/// not) or is too long for a kernel's arguments; otherwise like lower().
 Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const DeviceLayout& layout,
                                     const RequestRecord& request, Payload payload);
 

@@ -32,7 +32,8 @@ class PlanRound {
   /// Whether waits have been ended: nothing may be written any more, nor signalled as ready.
   ACCORD_ON_DEVICE bool ends() const { return ends_; }
 
-  /// Called once, by all threads of the block: reads the state of the instance.
+  /// Called once, by all threads of the block: reads the state of the instance. If waits of an earlier kernel of this
+  /// rank have been ended, that state is incomplete, and those of this one have ended too.
   ACCORD_ON_DEVICE void open() {
     lane_ = block_.block() % program_.lanes;
     instance_ = block_.block() / program_.lanes;
@@ -46,13 +47,15 @@ class PlanRound {
     barriers_ = block_.load(word(state + DeviceLayout::kBarriers));
     for (int base = block_.thread(); base < Operand::bases(layout_.members); base += block_.threads())
       bases()[base] = first_base(base);
-    block_.sync();
+    ends_ = block_.any(block_.load(failed()) != 0);
   }
-  /// Called once at the end: keeps the state for the next launch.
+  /// Called once at the end: keeps the state for the next launch, or notes that there must be none.
   ACCORD_ON_DEVICE void close() const {
     if (block_.thread() != 0) return;
     std::byte* const state = own_region();
-    if (lane_ == 0) {
+    if (ends_) {
+      block_.store(failed(), 1);
+    } else if (lane_ == 0) {
       block_.store(word(state + DeviceLayout::kRounds), round_);
       block_.store(word(state + DeviceLayout::kAllCompleted), all_completed_);
       block_.store(word(state + DeviceLayout::kBarriers), barriers_);
@@ -173,6 +176,7 @@ class PlanRound {
   }
 
   ACCORD_ON_DEVICE std::byte** bases() const { return reinterpret_cast<std::byte**>(block_.shared()); }
+  ACCORD_ON_DEVICE std::uint64_t* failed() const { return word(run_.memory + layout_.failed()); }
   ACCORD_ON_DEVICE std::byte* own_region() const { return region_of(run_.me); }
   ACCORD_ON_DEVICE std::byte* region_of(int member) const { return bases()[Operand::lines_of(member)]; }
   /// An address that the head of this rank's memory contains.

@@ -4,7 +4,8 @@
 // A round: wait until all have completed the round plan::kRoundDepth rounds earlier, run the steps, notify the peers
 // (device_layout.hpp). Flags and packets carry the round's number. A waiting thread periodically reads a word of host
 // memory that ends all waits when the group has failed. A thread that has seen it writes no more, and once a block has
-// seen it, the block signals no data as ready: peers never use data that were not produced.
+// seen it, the block signals no data as ready: peers never use data that were not produced. Kernels behind it in the
+// stream find a word in the device's memory and do nothing: the rounds that they would count from have not completed.
 //
 // Rounds are counted in the device's memory, so a launch in a graph is correct however often it is replayed.
 

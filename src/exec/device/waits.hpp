@@ -24,7 +24,8 @@ ACCORD_ON_DEVICE bool await(Block& block, const std::uint64_t* ending, bool ends
 }
 
 /// Called once in a kernel: all blocks of this rank meet, so that each sees the others' writes. Returns false, to all
-/// threads of a block, if the waits of one have been ended; `ends` says whether earlier ones were.
+/// threads of a block, if the waits of one have been ended; `ends` says whether earlier ones were. The rank's later
+/// plans then end too.
 template <typename Block>
 ACCORD_ON_DEVICE bool sync_blocks(Block& block, const DeviceExecution& run, bool ends) {
   std::uint64_t* const so_far = word(run.memory + run.layout.block_barriers());
@@ -37,7 +38,10 @@ ACCORD_ON_DEVICE bool sync_blocks(Block& block, const DeviceExecution& run, bool
     const std::uint64_t* const its = word(run.memory + run.layout.block_barrier(b));
     ends = !await(block, run.ending, ends, [&] { return block.load_acquire(its) >= meeting; });
   }
-  if (block.any(ends)) return false;
+  if (block.any(ends)) {
+    if (block.thread() == 0) block.store(word(run.memory + run.layout.failed()), 1);
+    return false;
+  }
   if (block.block() == 0 && block.thread() == 0) block.store(so_far, meeting);
   return true;
 }

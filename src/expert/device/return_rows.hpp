@@ -14,7 +14,7 @@ namespace accord::expert {
 
 struct ReturnRows {
   static constexpr const char* kName = "expert_return_rows";
-  static constexpr int kThreads = 512;
+  static constexpr int kThreads = 512, kMinBlocks = 2;
   Peers peers;
   Map map;
   ConstRows slots;

@@ -40,7 +40,7 @@ ACCORD_ON_DEVICE void count_sent(Block& block, std::uint64_t* sent, std::int64_t
 
 struct SendRows {
   static constexpr const char* kName = "expert_send_rows";
-  static constexpr int kThreads = 512;
+  static constexpr int kThreads = 512, kMinBlocks = 2;
   Peers peers;
   Map map;
   ConstRows tokens;  ///< with [tokens, top_k] weights

@@ -89,19 +89,27 @@ def test_blocks_are_limited_by_registers_threads_and_their_number():
     assert kernel_resources.blocks_of(32, 16) == 32
 
 
-def test_norms_of_the_build_keep_everything_in_registers():
-    """Objects of this build, read by the machine's own cuobjdump."""
-    objects = sorted(BUILD.rglob("norm_kernels.cu.o"))
+def kernels_of_the_build(pattern: str, *options: str) -> list[dict]:
+    """Kernels in an object of this build, read by the machine's own cuobjdump."""
+    objects = sorted(BUILD.rglob(pattern))
     if not objects:
         pytest.skip("the build has no kernels for GPUs")
     try:
         kernel_resources.find_cuobjdump()
     except SystemExit as error:
         pytest.skip(str(error))
-    command = [sys.executable, ROOT / "scripts/kernel_resources.py", objects[0], "--json"]
-    kernels = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
-    norms = [kernel for kernel in kernels if kernel["kernel"].startswith("NormRows")]
-    assert norms
-    for kernel in norms:
+    command = [sys.executable, ROOT / "scripts/kernel_resources.py", objects[0], "--json", *options]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+
+
+def test_norms_of_the_build_keep_everything_in_registers():
+    for kernel in kernels_of_the_build("norm_kernels.cu.o", "--kernel", "^NormRows"):
         assert kernel["instructions"] > 100
         assert kernel["stack"] == kernel["local"] == 0
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_100"])
+def test_kernels_of_two_expert_calls_fit_beside_each_other(architecture: str):
+    options = ("--arch", architecture, "--kernel", "^(SendRows|ReturnRows)$")
+    kernels = kernels_of_the_build("expert/cuda/row_kernels.cu.o", *options)
+    assert [(each["kernel"], each["blocks"]) for each in kernels] == [("ReturnRows", 2), ("SendRows", 2)]

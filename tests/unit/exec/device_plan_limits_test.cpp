@@ -9,6 +9,8 @@
 
 #include "exec/device/device_plan.hpp"
 #include "plan/algorithms.hpp"
+#include "plan/builder.hpp"
+#include "plan/verifier.hpp"
 #include "unit/exec/device_ranks.hpp"
 
 namespace accord::testing {
@@ -92,6 +94,36 @@ TEST(DevicePlanLimits, an_aborted_kernel_never_signals_that_its_data_is_ready) {
   }
 }
 
+// Rank 0 has given its data to rank 1 and waits for rank 2 when its waits end. Two more calls are in its stream, of
+// which the second one uses the same scratch again.
+TEST(DevicePlanLimits, kernels_behind_an_aborted_one_leave_the_memory_of_its_round_alone) {
+  constexpr std::size_t kCount = 30;
+  DeviceRanks ranks(3, 1, 64 << 10);
+  const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, "one_shot").value(),
+                                          topology::Topology::uniform(3), {.collective = Collective::kAllReduce})
+                              .value();
+  std::vector<std::unique_ptr<DeviceArray>> inputs, outputs;
+  const auto launch = [&](int rank, float value) {
+    inputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, value), DType::kFloat32));
+    outputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, 7.0F), DType::kFloat32));
+    ASSERT_TRUE(ranks
+                    .launch(plan, rank, {.collective = Collective::kAllReduce, .count = kCount},
+                            inputs.back()->buffer().data, outputs.back()->buffer().data)
+                    .ok());
+  };
+  launch(0, 1.0F);
+  ranks.end_waits(0);
+  ranks.on(0).synchronize();
+  launch(0, 100.0F);
+  launch(0, 200.0F);
+  for (const std::unique_ptr<DeviceArray>& output : outputs)
+    EXPECT_EQ(output->values<float>(), std::vector<float>(kCount, 7.0F));
+  launch(1, 1.0F);
+  launch(2, 1.0F);
+  EXPECT_EQ(outputs[3]->values<float>(), std::vector<float>(kCount, 3.0F));
+  EXPECT_EQ(outputs[4]->values<float>(), std::vector<float>(kCount, 3.0F));
+}
+
 TEST(DevicePlanLimits, large_calls_use_more_blocks) {
   const auto blocks_for = [](Collective collective, const char* name, std::size_t count, int instances) {
     const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(collective, name).value(),
@@ -110,6 +142,34 @@ TEST(DevicePlanLimits, large_calls_use_more_blocks) {
   EXPECT_EQ(blocks_for(Collective::kAllReduce, "packet", 100, 32), 1);
   EXPECT_EQ(blocks_for(Collective::kAllGather, "direct", kMiB / 4, 32), 16) << "of each rank";
   EXPECT_EQ(blocks_for(Collective::kAllGather, "direct", kMiB, 32), 32);
+}
+
+// Rank 1 has fewer lanes than rank 0; both need the same instances.
+TEST(DevicePlanLimits, the_blocks_of_all_lanes_are_limited) {
+  const auto lower_with = [](int lanes, int rank, std::size_t count, int instances) {
+    plan::PlanBuilder builder("many_lanes", {.collective = Collective::kBroadcast}, 2,
+                              {.input_chunks = lanes, .output_chunks = lanes, .scratch_chunks = lanes});
+    for (int lane = 0; lane < lanes; ++lane) {
+      builder.on(0)
+          .lane(lane)
+          .copy(plan::input(0, lane), {plan::scratch(0, lane), plan::output(0, lane)})
+          .signal(1, lane);
+      builder.on(1).wait(0, lane).copy(plan::scratch(0, lane), {plan::output(1, lane)});
+    }
+    const plan::Plan plan = std::move(builder).build().value();
+    const exec::RequestRecord request{.collective = Collective::kBroadcast, .dtype = DType::kFloat32, .count = count};
+    return exec::lower_for_device(plan, rank, exec::device_layout(2, instances, 1 << 20), request,
+                                  {DType::kFloat32, plan::bounds_of(plan, count, 4)})
+        .value();
+  };
+  constexpr std::size_t kSmall = 200'000, kLarge = 4'000'000;
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(lower_with(8, rank, kSmall, 32).instances, 2) << "16 blocks";
+    EXPECT_EQ(lower_with(8, rank, kLarge, 32).instances, 4) << "32 blocks";
+    EXPECT_EQ(lower_with(3, rank, kLarge, 4).instances, 1) << "3 blocks";
+    EXPECT_EQ(lower_with(8, rank, kSmall, 4).instances, 1) << "never less than one";
+  }
+  EXPECT_EQ(lower_with(8, 0, kSmall, 32).program.lanes, 8);
 }
 
 TEST(DevicePlanLimits, plans_that_devices_do_not_support_are_rejected) {

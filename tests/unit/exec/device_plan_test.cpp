@@ -290,7 +290,7 @@ TEST(DevicePlan, executions_run_back_to_back) {
 // Each of two lanes puts its half where the other one reads it, after a barrier of the rank's lanes.
 TEST(DevicePlan, lanes_are_blocks_that_meet_at_barriers) {
   constexpr int kRanks = 2;
-  DeviceRanks ranks(kRanks, 2, 64 << 10);
+  DeviceRanks ranks(kRanks, 4, 64 << 10);  // two instances of two lanes
   plan::PlanBuilder builder("lanes", {.collective = Collective::kAllToAll}, kRanks,
                             {.input_chunks = 2, .output_chunks = 2, .scratch_chunks = 2});
   for (const Rank rank : builder.ranks()) {
