@@ -1,7 +1,5 @@
 // When a work on a device ends, for which callers, and with which status.
 #include <gmock/gmock.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <optional>
@@ -114,39 +112,6 @@ TEST_F(DeviceEndings, closing_a_failed_group_ends_works_that_have_not_started) {
       busy.release();
       on.synchronize();
     }
-  });
-}
-
-TEST_F(DeviceEndings, a_forked_child_does_not_close_its_parents_channel) {
-  std::atomic<bool> is_put = false;
-  on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
-    const DeviceArray values = ones(on);
-    const DeviceWindow window = comm.device_window(4096, on.device).value();
-    ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
-    on.synchronize();
-    ASSERT_TRUE(comm.barrier().ok());
-    if (comm.rank() == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until no thread of accord's has the group
-      const pid_t child = ::fork();
-      if (child == 0) {
-        ::alarm(20);
-        { const Communicator last = std::move(comm); }
-        ::_exit(0);
-      }
-      int status = -1;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      EXPECT_EQ(status, 0);
-    }
-    ASSERT_TRUE(comm.barrier().ok());
-    if (comm.rank() == 1) {
-      EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());  // before a rank that seems to have left
-      is_put = true;
-    }
-    while (!is_put) std::this_thread::yield();
-    if (comm.rank() == 0) {
-      EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
-    }
-    on.synchronize();
   });
 }
 

@@ -1,7 +1,11 @@
 // Plans that read and write the buffers of other processes in windows.
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <optional>
 #include <random>
+#include <thread>
 
 #include "accord/device_window.hpp"
 #include "device/nccl_control.hpp"
@@ -110,6 +114,36 @@ TEST_F(DeviceDirectProcesses, a_message_to_or_from_a_rank_without_nccl_fails_on_
       EXPECT_EQ(status.code(), StatusCode::kUnsupported) << status.to_string();
       EXPECT_THAT(status.message(), ::testing::HasSubstr("is NCCL 2.17.0, older than"));
     });
+}
+
+TEST_F(DeviceDirectProcesses, a_forked_child_does_not_close_its_parents_channel) {
+  on_ranks(2, directly("two_shot_zero_copy"), [&](Communicator& comm, const OnDevice& on) {
+    lack_nccl();
+    std::optional<DeviceWindow> window = comm.device_window(kWindowBytes, on.device).value();
+    check_sums(comm, on, *window);
+    EXPECT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until no thread of accord's has the group
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::alarm(20);
+        window.reset();
+        { const Communicator last = std::move(comm); }
+        ::_exit(0);
+      }
+      int status = -1;
+      EXPECT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+    EXPECT_TRUE(comm.barrier().ok());
+    const Buffer sum = window->buffer(100, DType::kFloat32);
+    // Rank 1 calls first, before a rank that seems to have left if the child has closed its channel.
+    while (comm.rank() == 0 && board_->ready == 0) std::this_thread::yield();
+    EXPECT_TRUE(comm.all_reduce(sum, ReduceOp::kSum, {.stream = on.stream}).ok());
+    board_->ready = 1;
+    on.synchronize();
+    check_sums(comm, on, *window);
+  });
 }
 
 TEST_F(DeviceDirectProcesses, a_rank_killed_while_others_access_its_buffers_is_named) {
