@@ -118,6 +118,7 @@ TEST_F(DeviceDirectProcesses, a_message_to_or_from_a_rank_without_nccl_fails_on_
 
 TEST_F(DeviceDirectProcesses, a_forked_child_does_not_close_its_parents_channel) {
   on_ranks(2, directly("two_shot_zero_copy"), [&](Communicator& comm, const OnDevice& on) {
+    lack_nccl();
     std::optional<DeviceWindow> window = comm.device_window(kWindowBytes, on.device).value();
     check_sums(comm, on, *window);
     EXPECT_TRUE(comm.barrier().ok());
