@@ -27,4 +27,13 @@ Status verify(const Plan& plan, Aliasing aliasing);
 /// that.
 Status verify_for_calls(const Plan& plan);
 
+/// Checks a verified plan for devices, on which packets order nothing but themselves: two accesses to other memory must
+/// be ordered without them. The executor must start round k only when all ranks have completed round k - kRoundDepth,
+/// even if the plan paces itself and mixes_packets(). REQUIRES: the programs of all ranks, if the plan has packets, and
+/// several lanes or mixes_packets(). Fails with kInvalidArgument, like verify().
+Status verify_without_packets(const Plan& plan);
+
+/// Whether a plan has packets, and other memory that several ranks access.
+bool mixes_packets(const Plan& plan);
+
 }  // namespace accord::plan

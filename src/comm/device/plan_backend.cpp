@@ -160,6 +160,7 @@ Status PlanBackend::prepare(const exec::RequestRecord& request, const plan::Algo
   ACCORD_ASSIGN_OR_RETURN(
       const plan::Plan plan,
       plan::make_plan(algorithm, group_.topology(), {.collective = request.collective, .root = request.root}));
+  ACCORD_RETURN_IF_ERROR(exec::check_for_device(plan));
   exec::DevicePlan mine;
   int lanes = 1;  // of the rank with the most
   for (const Rank rank : group_.topology().ranks()) {

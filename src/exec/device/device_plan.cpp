@@ -13,6 +13,7 @@
 
 #include "base/rounding.hpp"
 #include "exec/device/run_plan.hpp"
+#include "plan/verifier.hpp"
 
 namespace accord::exec {
 namespace {
@@ -220,6 +221,13 @@ DeviceLayout device_layout(int members, int instances, std::size_t slot_bytes) {
           .packet_bytes = kPacketBytesOfChunk};
 }
 
+Status check_for_device(const plan::Plan& plan) {
+  const Status ordered = plan::verify_without_packets(plan);
+  if (ordered.ok()) return {};
+  return Status(StatusCode::kUnsupported,
+                fmt::format("packets on devices order no other memory: {}", ordered.message()));
+}
+
 Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const DeviceLayout& layout,
                                     const RequestRecord& request, Payload payload) {
   const auto unsupported = [&](std::string_view why) {
@@ -250,7 +258,7 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
   made.program.element_bytes = static_cast<std::uint16_t>(element_bytes);
   made.program.dtype = dtype;
   made.program.op = request.op;
-  made.program.reaches_all = lowered.reaches_all;
+  made.program.reaches_all = lowered.reaches_all && !plan::mixes_packets(plan);
   made.instances = static_cast<int>(std::min<std::uint64_t>(lowered.rounds, static_cast<std::uint64_t>(instances)));
   if (const Status written = Writer(made.program, layout.members).write(lowered); !written.ok())
     return unsupported(written.message());

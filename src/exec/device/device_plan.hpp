@@ -31,6 +31,10 @@ DeviceLayout device_layout(int members, int instances, std::size_t slot_bytes);
 Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const DeviceLayout& layout,
                                     const RequestRecord& request, Payload payload);
 
+/// Fails with kUnsupported if the plan needs packets to order other memory: those of devices order nothing, since a
+/// fence before each would wait for all earlier writes. REQUIRES: as lower_for_device().
+Status check_for_device(const plan::Plan& plan);
+
 /// The memory of one execution.
 struct DeviceBuffers {
   const void* input = nullptr;

@@ -39,9 +39,10 @@ void forget_round(Map& moments, int round) {
 
 }  // namespace
 
-SymbolicRun::SymbolicRun(const Plan& plan, Aliasing aliasing, RoundGate gate)
+SymbolicRun::SymbolicRun(const Plan& plan, Aliasing aliasing, RoundGate gate, PacketOrder packet_order)
     : plan_(plan),
       gate_(gate),
+      packet_order_(packet_order),
       memory_(plan, aliasing, kRounds, expressions_),
       ranks_(ranks_of_lanes(plan)),
       clocks_(ranks_.size()),
@@ -92,7 +93,8 @@ Status SymbolicRun::step(int lane, int round, const StepPlace& place, const Step
     case StepKind::kReduce:
     case StepKind::kPutPackets:
       for (const Chunk& source : step.sources) {
-        if (source.space == Space::kPackets) clocks_.learn(lane, *packets_.at({round, source.rank, 0, source.index}));
+        if (source.space == Space::kPackets && !is_checked(source))
+          clocks_.learn(lane, *packets_.at({round, source.rank, 0, source.index}));
       }
       ACCORD_RETURN_IF_ERROR(move({clocks_.tick(lane), place, round}, step));
       if (step.kind == StepKind::kPutPackets) {
@@ -115,7 +117,8 @@ Result<SymbolicRun::Value> SymbolicRun::read_sources(const Access& access, const
   const std::vector<Chunk> sources = by_switch ? single_chunks(step.sources[0], plan_.size) : step.sources;
   for (const Chunk& source : sources) {
     Cell& cell = memory_.cell(source, access.round);
-    if (const auto other = Memory::read(cell, access, clocks_)) return race_error(access, source, *other);
+    const auto other = Memory::read(cell, access, clocks_);
+    if (other && !is_checked(source)) return race_error(access, source, *other);
     if (cell.written_round != access.round) return unwritten_error(access, source);
     const Chunk& first = sources[0];
     if (cell.length_class != memory_.cell(first, access.round).length_class) {
@@ -147,7 +150,8 @@ Status SymbolicRun::write_destinations(const Access& access, const Step& step, c
         step.kind == StepKind::kCopy && memory_.same_cell(step.sources[0], destination, access.round);
     if (onto_itself) continue;  // the executor skips it
     Cell& cell = memory_.cell(destination, access.round);
-    if (const auto other = Memory::write(cell, access, clocks_)) return race_error(access, destination, *other);
+    const auto other = Memory::write(cell, access, clocks_);
+    if (other && !is_checked(destination)) return race_error(access, destination, *other);
     cell.value = value.term;
     cell.length_class = value.length_class;
     cell.written_round = access.round;
@@ -201,6 +205,7 @@ Status SymbolicRun::check_outputs() {
 // After a barrier, each rank knows that all have arrived; a plan that paces itself promises the same for each round.
 Status SymbolicRun::check_all_arrived() const {
   const bool is_barrier = plan_.collective == Collective::kBarrier;
+  if (packet_order_ == PacketOrder::kOfPackets) return {};
   if (!is_barrier && gate_ == RoundGate::kUntilCompleted) return {};
   for (Rank rank = 0; rank < plan_.size; ++rank) {
     const Clock& end = rank_ends_[static_cast<std::size_t>(rank)];
@@ -227,8 +232,10 @@ Status SymbolicRun::race_error(const Access& access, const Chunk& chunk, const A
   const int distance = access.round - other.round;
   const std::string when =
       distance == 0 ? "" : fmt::format(", {} rounds {},", std::abs(distance), distance > 0 ? "earlier" : "later");
-  return error(access.place, fmt::format("races with {}{} for {}: no signal, packet or barrier orders the two",
-                                         place_text(plan_, other.place), when, to_string(chunk)));
+  const std::string_view events =
+      packet_order_ == PacketOrder::kOfAll ? "signal, packet or barrier" : "signal or barrier";
+  return error(access.place, fmt::format("races with {}{} for {}: no {} orders the two", place_text(plan_, other.place),
+                                         when, to_string(chunk), events));
 }
 
 Status SymbolicRun::unwritten_error(const Access& access, const Chunk& chunk) const {

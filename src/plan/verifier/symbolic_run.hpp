@@ -14,13 +14,17 @@
 
 namespace accord::plan {
 
+/// What happens before a put of packets is known to the reader of the packets, or only the put itself.
+enum class PacketOrder : std::uint8_t { kOfAll, kOfPackets };
+
 /// Checks all rounds of a plan that passed check_pairing(): no deadlock, no race, no read of unwritten memory, equal
 /// lengths within each step, correct outputs, no access to a rank's buffers after it has ended its round; and for
 /// barriers, and whenever the gate is open, that all ranks meet in a round.
 class SymbolicRun : private StepVisitor {
  public:
-  /// `plan` must outlive it. `gate`: open to prove that the plan paces itself.
-  SymbolicRun(const Plan& plan, Aliasing aliasing, RoundGate gate);
+  /// `plan` must outlive it. `gate`: open to prove that the plan paces itself. `packet_order`: if it is kOfPackets, the
+  /// plan must have passed with kOfAll.
+  SymbolicRun(const Plan& plan, Aliasing aliasing, RoundGate gate, PacketOrder packet_order = PacketOrder::kOfAll);
   /// kInvalidArgument names the step.
   Status check();
 
@@ -39,6 +43,10 @@ class SymbolicRun : private StepVisitor {
   Status step(int lane, int round, const StepPlace& place, const Step& step) override;
   void end_round(int lane, int round) override;
 
+  // Whether the run with kOfAll has checked the accesses to the chunk.
+  bool is_checked(const Chunk& chunk) const {
+    return chunk.space == Space::kPackets && packet_order_ == PacketOrder::kOfPackets;
+  }
   Status move(const Access& access, const Step& step);
   Result<Value> read_sources(const Access& access, const Step& step);
   Status write_destinations(const Access& access, const Step& step, const Value& value);
@@ -60,6 +68,7 @@ class SymbolicRun : private StepVisitor {
 
   const Plan& plan_;
   RoundGate gate_;
+  PacketOrder packet_order_;
   Expressions expressions_;
   Memory memory_;
   std::vector<Rank> ranks_;  // by lane

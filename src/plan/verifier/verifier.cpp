@@ -4,6 +4,8 @@
 
 #include "plan/verifier.hpp"
 
+#include <algorithm>
+
 #include "plan/verifier/pairing.hpp"
 #include "plan/verifier/symbolic_run.hpp"
 
@@ -18,6 +20,22 @@ Status verify(const Plan& plan, Aliasing aliasing) {
     return gated.ok() ? open : gated;
   }
   return SymbolicRun(plan, aliasing, RoundGate::kUntilCompleted).check();
+}
+
+Status verify_without_packets(const Plan& plan) {
+  const bool has_lanes =
+      std::ranges::any_of(plan.programs, [](const Program& program) { return program.lanes.size() > 1; });
+  if (!mixes_packets(plan) && !(plan.packet_chunks > 0 && has_lanes)) return {};
+  const auto check = [&](Aliasing aliasing) {
+    return SymbolicRun(plan, aliasing, RoundGate::kUntilCompleted, PacketOrder::kOfPackets).check();
+  };
+  ACCORD_RETURN_IF_ERROR(check(Aliasing::kOutOfPlace));
+  return plan.buffers == Buffers::kInWindowsApart ? Status() : check(Aliasing::kInPlace);
+}
+
+bool mixes_packets(const Plan& plan) {
+  const bool shares = plan.scratch_chunks > 0 || plan.partial_chunks > 0 || plan.multicast_chunks > 0;
+  return plan.packet_chunks > 0 && (shares || plan.buffers != Buffers::kAnywhere);
 }
 
 Status verify_for_calls(const Plan& plan) {

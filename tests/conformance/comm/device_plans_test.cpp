@@ -140,6 +140,46 @@ TEST_F(DevicePlans, a_user_plan_runs_on_devices) {
   });
 }
 
+// Each rank copies one half to the peer's scratch, and puts the other half into packets.
+TEST_F(DevicePlans, a_user_plan_whose_packets_order_other_memory_is_left_to_nccl) {
+  for (const bool signals : {true, false}) {
+    const std::string name = signals ? "device_mixed_signals" : "device_mixed_packets";
+    plan::PlanBuilder builder(name, {.collective = Collective::kAllGather}, 2,
+                              {.input_chunks = 2, .output_chunks = 4, .scratch_chunks = 1, .packet_chunks = 2});
+    builder.set_pacing(plan::Pacing::kByPlan);
+    for (const Rank rank : builder.ranks()) {
+      const Rank peer = 1 - rank;
+      auto on = builder.on(rank);
+      for (const int half : {0, 1}) on.copy(plan::input(rank, half), {plan::output(rank, 2 * rank + half)});
+      on.copy(plan::input(rank, 0), {plan::scratch(peer, 0)});
+      if (signals) on.signal(peer);
+      on.put_packets(plan::input(rank, 1), plan::packets(peer, rank));
+      on.copy(plan::packets(rank, peer), {plan::output(rank, 2 * peer + 1)});
+      if (signals) on.wait(peer);
+      on.copy(plan::scratch(rank, 0), {plan::output(rank, 2 * peer)});
+    }
+    const Status registered = register_plan(plan::to_json(std::move(builder).build().value()), {});
+    ASSERT_TRUE(registered.ok()) << registered.to_string();
+    testing::clear_log();
+    const CommunicatorOptions options{.timeout = std::chrono::seconds(60),
+                                      .select = "all_gather[memory=cuda]:0-inf=" + name};
+    on_ranks(2, options, [](Communicator& comm, const OnDevice& on) {
+      for (const std::size_t count : {std::size_t{3}, std::size_t{100000}}) {
+        const DeviceArray input(on, some(comm.rank(), count), DType::kFloat32);
+        const DeviceArray output(on, std::vector<float>(2 * count), DType::kFloat32);
+        const Status status = comm.run(Call::all_gather(input.buffer(), output.buffer()), {.stream = on.stream});
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        std::vector<float> expected = some(0, count);
+        for (const float value : some(1, count)) expected.push_back(value);
+        EXPECT_EQ(output.values<float>(), expected) << count;
+      }
+    });
+    const std::vector<std::string> log = testing::log_of(0);
+    const bool by_nccl = std::ranges::any_of(log, [](const auto& line) { return line.find("ncclAllGather") == 0; });
+    EXPECT_EQ(by_nccl, !signals);
+  }
+}
+
 TEST_F(DevicePlans, ranks_that_share_a_gpu_divide_its_multiprocessors) {
   CommunicatorOptions options = by_plans();
   options.hints = "";

@@ -189,6 +189,78 @@ TEST(DevicePlanLimits, plans_that_devices_do_not_support_are_rejected) {
   EXPECT_THAT(refused(64, "two_shot", ReduceOp::kSum), HasSubstr("and a kernel accepts 3584"));
 }
 
+/// Each rank copies the first half of its input to the peer's scratch, and puts the second half into packets.
+plan::Plan scratch_and_packets(bool signals) {
+  plan::PlanBuilder builder("mixed", {.collective = Collective::kAllGather}, 2,
+                            {.input_chunks = 2, .output_chunks = 4, .scratch_chunks = 1, .packet_chunks = 2});
+  builder.set_pacing(plan::Pacing::kByPlan);
+  for (const Rank rank : builder.ranks()) {
+    const Rank peer = 1 - rank;
+    auto on = builder.on(rank);
+    for (const int half : {0, 1}) on.copy(plan::input(rank, half), {plan::output(rank, 2 * rank + half)});
+    on.copy(plan::input(rank, 0), {plan::scratch(peer, 0)});
+    if (signals) on.signal(peer);
+    on.put_packets(plan::input(rank, 1), plan::packets(peer, rank));
+    on.copy(plan::packets(rank, peer), {plan::output(rank, 2 * peer + 1)});
+    if (signals) on.wait(peer);
+    on.copy(plan::scratch(rank, 0), {plan::output(rank, 2 * peer)});
+  }
+  return std::move(builder).build().value();
+}
+
+TEST(DevicePlanLimits, packets_on_devices_order_no_other_memory) {
+  for (const bool signals : {true, false}) {
+    const plan::Plan plan = scratch_and_packets(signals);
+    const Status verified = plan::verify_for_calls(plan);
+    ASSERT_TRUE(verified.ok()) << verified.to_string();
+    const Status status = exec::check_for_device(plan);
+    EXPECT_EQ(status.code(), signals ? StatusCode::kOk : StatusCode::kUnsupported) << status.to_string();
+    if (signals) continue;
+    EXPECT_THAT(status.message(), HasSubstr("packets on devices order no other memory: plan \"mixed\" (all_gather, 2 "
+                                            "ranks), rank 1, lane 0, step 5"));
+    EXPECT_THAT(status.message(), HasSubstr("for scratch[0] of rank 1: no signal or barrier orders the two"));
+  }
+}
+
+// Lane 0 tells lane 1 through the peer that it has written the output, which lane 1 reads.
+TEST(DevicePlanLimits, packets_on_devices_order_no_lanes) {
+  for (const bool signals : {true, false}) {
+    plan::PlanBuilder builder("lanes", {.collective = Collective::kAllGather}, 2,
+                              {.input_chunks = 1, .output_chunks = 2, .packet_chunks = 4});
+    for (const Rank rank : builder.ranks()) {
+      const Rank peer = 1 - rank;
+      auto first = builder.on(rank), second = builder.on(rank);
+      first.copy(plan::input(rank, 0), {plan::output(rank, rank)});
+      first.put_packets(plan::input(rank, 0), plan::packets(peer, rank));
+      if (signals) first.signal(rank);
+      first.copy(plan::packets(rank, peer), {plan::output(rank, peer)});
+      first.put_packets(plan::output(rank, peer), plan::packets(peer, 2 + rank));
+      second.lane(1);
+      if (signals) second.wait(rank);
+      second.copy(plan::packets(rank, 2 + peer), {plan::output(rank, rank)});
+    }
+    const plan::Plan plan = std::move(builder).build().value();
+    const Status verified = plan::verify_for_calls(plan);
+    ASSERT_TRUE(verified.ok()) << verified.to_string();
+    const Status status = exec::check_for_device(plan);
+    EXPECT_EQ(status.code(), signals ? StatusCode::kOk : StatusCode::kUnsupported) << status.to_string();
+  }
+}
+
+TEST(DevicePlanLimits, every_built_in_plan_orders_memory_without_packets) {
+  for (const int size : {1, 2, 3, 4, 8, 9}) {
+    const topology::Topology topology = topology::Topology::uniform(size);
+    for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+      if (entry.collective == Collective::kSendRecv && size != 2) continue;
+      if (entry.fits != nullptr && !entry.fits(topology)) continue;
+      const plan::Plan plan = plan::make_plan(entry, topology, {.collective = entry.collective}).value();
+      const Status status = exec::check_for_device(plan);
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_FALSE(plan::mixes_packets(plan)) << entry.name << " has a gate of its own";
+    }
+  }
+}
+
 TEST(DevicePlanLimits, sums_that_a_switch_does_not_support_are_rejected) {
   const auto why = [](DType dtype, ReduceOp op, bool has_multicast) {
     exec::DeviceLayout layout = exec::device_layout(2, 1, 256 << 10);

@@ -33,8 +33,8 @@ inline Status refusal(const Text& text, SwitchOps ops = SwitchOps::kMulticast) {
   return plan.status();
 }
 
-/// Expects that the verifier accepts the plan, that the interpreter, which knows nothing of MSCCL++, runs it
-/// correctly, and that the plan is the same after it was written and read.
+/// Expects that the verifier accepts the plan, also for devices, that the interpreter, which knows nothing of MSCCL++,
+/// runs it correctly, and that the plan is the same after it was written and read.
 inline void expect_correct(const Plan& plan, std::mt19937& random) {
   for (const Aliasing aliasing : {Aliasing::kOutOfPlace, Aliasing::kInPlace}) {
     EXPECT_TRUE(verify(plan, aliasing).ok()) << verify(plan, aliasing).to_string();
@@ -44,6 +44,7 @@ inline void expect_correct(const Plan& plan, std::mt19937& random) {
       EXPECT_FALSE(wrong) << *wrong;
     }
   }
+  EXPECT_TRUE(verify_without_packets(plan).ok()) << verify_without_packets(plan).to_string();
   const Result<Plan> back = plan_from_json(to_json(plan));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(*back, plan);
