@@ -153,13 +153,14 @@ constexpr int lanes_of() {
   }
 }
 
-/// The number of blocks for which the kernel's registers must suffice on a multiprocessor; 1 if it does not say.
+/// The number of blocks for which the kernel's registers must suffice on a multiprocessor. If it does not say, 0:
+/// nvcc then prefers several blocks to many registers.
 template <typename K>
 constexpr int min_blocks_of() {
   if constexpr (requires { K::kMinBlocks; }) {
     return K::kMinBlocks;
   } else {
-    return 1;
+    return 0;
   }
 }
 

@@ -18,6 +18,7 @@ template <DType kDType>
 struct RunPlan {
   static constexpr const char* kName = kRunPlanNames[static_cast<int>(kDType)];
   static constexpr int kThreads = 512;
+  static constexpr int kMinBlocks = 1;  // all registers that it can use: its speed depends on the loads under way
   DeviceExecution run;
   DeviceProgram program;
 
@@ -32,7 +33,7 @@ struct RunPlan {
 /// a kernel with a name (plan_epilogue.hpp).
 template <DType kDType, typename Then>
 struct RunPlanThen {
-  static constexpr int kThreads = RunPlan<kDType>::kThreads;
+  static constexpr int kThreads = RunPlan<kDType>::kThreads, kMinBlocks = RunPlan<kDType>::kMinBlocks;
   static_assert(Then::kThreads == kThreads);
   DeviceExecution run;
   DeviceProgram program;

@@ -86,7 +86,7 @@ struct WriteRouting {
 /// Builds the map from the buffer.
 struct BuildMap {
   static constexpr const char* kName = "expert_build_map";
-  static constexpr int kThreads = PrepareMap::kThreads;
+  static constexpr int kThreads = PrepareMap::kThreads, kMinBlocks = 1;
   static constexpr std::size_t kShared = PrepareMap::kShared;
   GatheredRouting from;
   Map map;
