@@ -133,6 +133,7 @@ Status PendingWork::wait() {
 }
 
 Status PendingWork::block(Stream stream) {
+  if (done() && !status_.ok()) return status_;
   for (const auto& part : parts_) ACCORD_RETURN_IF_ERROR(part->block(stream));
   if (mark_ != nullptr) return mark_->block(stream);
   return parts_.empty() ? wait() : Status();

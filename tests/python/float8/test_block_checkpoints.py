@@ -241,19 +241,24 @@ def run_with_counts(_, path, package, inputs):
     """Returns the logits for each of the inputs on one device, the products of the library, and the memory of the
     device's weights."""
     import numpy as np
+    import torch
     from host_devices import library
+
+    def logits_for(ids):
+        output = engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0]
+        return torch.from_dlpack(output).float().numpy().copy()
 
     loaded = library(path)
     products, before = loaded.accord_test_products(), loaded.accord_test_bytes(0)
     with accord.load(package, device="cuda") as engine:
         weights = loaded.accord_test_bytes(0) - before
-        logits = [np.array(engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0]) for ids in inputs]
+        logits = [logits_for(ids) for ids in inputs]
     return logits, loaded.accord_test_products() - products, weights
 
 
 @pytest.mark.parametrize("family", mostly_slow(["llama", "qwen3_moe"], "llama"))
 @pytest.mark.parametrize("dtype", mostly_slow(ERRORS, "bfloat16"))
-def test_devices_read_blocks_as_they_are(device_process, tmp_path, family, dtype):
+def test_devices_read_blocks_as_they_are(torch_device_process, tmp_path, family, dtype):
     torch.manual_seed(0)
     model = make_small_llama(**SIZES) if family == "llama" else FAMILIES[family]().eval()
     model, _ = write_checkpoint(tmp_path / "model", model, FP8)
@@ -261,13 +266,13 @@ def test_devices_read_blocks_as_they_are(device_process, tmp_path, family, dtype
     plain = accord.export_checkpoint(tmp_path / "model", path=tmp_path / "plain.accord", dtype=dtype, weights=None)
     random = np.random.default_rng(3)
     inputs = [random.integers(0, 160, rows) for rows in (1, 6, 30, 70)]  # one for each kind of kernel
-    logits, products, weights = device_process(run_with_counts, str(path), inputs)
+    logits, products, weights = torch_device_process(run_with_counts, str(path), inputs)
     for ids, given in zip(inputs, logits, strict=True):
         with torch.no_grad():
             expected = model(torch.from_numpy(ids)[None]).logits[0]
         difference = torch.from_numpy(given) - expected
         assert float(difference.norm()) < ERRORS[dtype] * float(expected.norm()), len(ids)
-    assert weights < 0.75 * device_process(run_with_counts, str(plain), inputs[:1])[2]
+    assert weights < 0.75 * torch_device_process(run_with_counts, str(plain), inputs[:1])[2]
     # The head, and the router of each of two layers, have 16-bit weights.
     of_run = 1 if family == "llama" else 3
     assert products == 2 * of_run
