@@ -37,8 +37,8 @@ class Work {
   /// Blocks until the operation has ended and returns its status. The call's own timeout bounds the wait.
   Status wait();
   /// For a call on a GPU: makes later work in `stream`, of that device, wait until the operation has ended; the
-  /// caller continues immediately. After a failure it waits for kernels of the operation that still use the buffers.
-  /// For a call on the CPU: same as wait().
+  /// caller continues immediately. After a failure `stream` waits for kernels of the operation that still use the
+  /// buffers, and the result is that failure. For a call on the CPU: same as wait().
   Status block(Stream stream);
   /// Blocks for at most `timeout`. Returns nullopt if the operation is still in progress then; it is not canceled.
   std::optional<Status> wait_for(Duration timeout);

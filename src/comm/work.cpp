@@ -133,10 +133,10 @@ Status PendingWork::wait() {
 }
 
 Status PendingWork::block(Stream stream) {
-  if (done() && !status_.ok()) return status_;
   for (const auto& part : parts_) ACCORD_RETURN_IF_ERROR(part->block(stream));
-  if (mark_ != nullptr) return mark_->block(stream);
-  return parts_.empty() ? wait() : Status();
+  if (parts_.empty() && mark_ == nullptr) return wait();
+  if (mark_ != nullptr) ACCORD_RETURN_IF_ERROR(mark_->block(stream));
+  return done() ? status_ : Status();
 }
 
 std::optional<Status> PendingWork::wait_until(Deadline deadline) {
