@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = ("threads", "registers", "blocks", "stack", "local", "shared", "instructions")
 
-# Of one multiprocessor; the same for sm_90 and sm_100.
+# The limits of one multiprocessor; the same for sm_90 and sm_100.
 REGISTERS, WARPS, BLOCKS = 65536, 64, 32
 # Registers are allocated to a warp in units of this many for each of its threads.
 REGISTER_UNIT, WARP = 8, 32

@@ -23,7 +23,7 @@
 // blocks consist of whole warps of exactly that many lanes.
 //
 // If it declares `static constexpr int kMinBlocks`, the compiler limits its registers so that as many blocks of
-// kThreads threads fit on a multiprocessor.
+// kThreads threads fit on a multiprocessor. With 1 it may use all that such a block can have.
 //
 // If it declares `static constexpr bool kStartsEarly = true`, its blocks may start while the kernel before it in the
 // stream is still running (CUDA's programmatic dependent launch), in graphs too. Every thread must then call

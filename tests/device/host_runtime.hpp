@@ -127,7 +127,7 @@ class HostRuntime final : public device::Runtime {
   /// Makes the next call of the method `call` ("allocate", "record", ...) return `failure` and do nothing else.
   /// Repeated requests queue up. A failing count() returns 0.
   void fail_next(std::string_view call, Status failure);
-  /// Those of an H100.
+  /// The limit of an H100, unless a test sets another one.
   static constexpr std::size_t kMaxSharedBytes = std::size_t{227} << 10;
   void set_max_shared_bytes(std::size_t bytes) { max_shared_bytes_ = bytes; }
   /// Sets whether release() waits for everything in the device's streams, as CUDA's does.

@@ -26,7 +26,7 @@ struct Task {
   enum class Kind : std::uint8_t { kKernel, kPoint, kOther };
   std::function<void()> run;
   Kind kind = Kind::kOther;
-  /// Of kernels that start early; used in place of `run` if the task ahead, apart from points, is a kernel.
+  /// Set for kernels that start early, and used in place of `run` if the task ahead, apart from points, is a kernel.
   std::function<std::unique_ptr<EarlyKernel>()> begin = nullptr;
 };
 

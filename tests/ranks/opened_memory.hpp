@@ -23,7 +23,7 @@ namespace accord::testing {
 
 /// The environment variable of the process that opens the memory: a pipe's descriptor, a colon, the handle as hex.
 inline constexpr const char* kOpensMemory = "OPENS_MEMORY";
-/// Of the memory: as much as drivers share at least.
+/// The size of the memory: the least that drivers share.
 inline constexpr std::size_t kSharedBytes = std::size_t{2} << 20;
 /// The first word of the memory.
 inline constexpr std::uint64_t kSharedWord = 0x0123456789ABCDEF;

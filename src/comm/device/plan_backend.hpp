@@ -91,7 +91,7 @@ class PlanBackend final : public CollectiveBackend {
   std::map<exec::RequestWords, exec::DevicePlan> plans_;
   std::mutex launches_;  ///< guards what follows
   bool aborted_ = false;
-  // Of the last launch that was not captured:
+  // The last launch that was not captured:
   std::uint64_t last_stream_ = 0;
   std::shared_ptr<DeviceEvent> last_end_ = {};  ///< null if there was none
   bool has_end_ = true;                         ///< false until set_end()

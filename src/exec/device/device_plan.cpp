@@ -194,7 +194,7 @@ class Writer {
   std::vector<bool> signalled_, heard_;
 };
 
-/// Of the rank with the most, so that all ranks have the same instances.
+/// Returns the lanes of the rank that has the most, so that all ranks get the same instances.
 int most_lanes(const plan::Plan& plan) {
   std::size_t most = 1;
   for (const plan::Program& program : plan.programs) most = std::max(most, program.lanes.size());

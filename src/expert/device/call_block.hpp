@@ -17,7 +17,7 @@ struct OwnWords {
   std::uint64_t failed = 0;
   std::uint64_t late = 0;                          ///< result of CountLate
   std::uint64_t out_of_range = 0, duplicates = 0;  ///< of the routing being shared
-  // Of the kernel that runs; zero between kernels.
+  // These count for the kernel that runs, and are zero between kernels.
   std::uint64_t met = 0;      ///< arrivals of blocks at meetings
   std::uint64_t shared = 0;   ///< blocks that have shared their part of the routing
   std::uint64_t tickets = 0;  ///< work that blocks have taken

@@ -43,7 +43,7 @@ class CollectiveExchange final : public RowExchange {
     std::vector<std::size_t> by_rank;
     std::size_t all = 0;
   };
-  /// Of the rows of this rank's tokens, and of those of its slots.
+  /// Bytes of the rows of this rank's tokens, and of the rows of its slots.
   struct Traffic {
     Bytes tokens, slots;
   };

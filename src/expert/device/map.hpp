@@ -62,7 +62,7 @@ struct Map {
   std::int64_t* rows = nullptr;     ///< [places]
   std::int64_t* counts = nullptr;   ///< [places]
   std::int64_t* offsets = nullptr;  ///< [places]
-  // Of drop_lowest(); null unless choices are dropped by weight.
+  // Memory of drop_lowest(); null unless choices are dropped by weight.
   std::uint64_t* bins = nullptr;       ///< [places, 1 << bin_bits]: choices by the next bits of their keys
   std::uint64_t* low = nullptr;        ///< [places]: start of the keys that are examined
   std::uint64_t* above = nullptr;      ///< [places]: choices with keys behind those

@@ -138,7 +138,7 @@ class Layer {
         by += double{gate_bias_[at]};
         const double active = gated_ ? by / (1 + std::exp(-by)) : sum / (1 + std::exp(-sum));
         const double expected = gated_ ? sum * active : active;
-        // Of sums in float32; a gate and its factor multiply each other's errors. SiLU is at most 1.1 times as steep.
+        // Sums in float32 err. A gate and its factor multiply each other's errors. SiLU is at most 1.1 times as steep.
         constexpr double kEach = 1e-6;
         const double error_of_sum = kEach * (sum_of_sizes + 1.0), error_of_by = kEach * (by_of_sizes + 1.0);
         const double error =
