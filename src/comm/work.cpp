@@ -133,10 +133,14 @@ Status PendingWork::wait() {
 }
 
 Status PendingWork::block(Stream stream) {
-  for (const auto& part : parts_) ACCORD_RETURN_IF_ERROR(part->block(stream));
   if (parts_.empty() && mark_ == nullptr) return wait();
-  if (mark_ != nullptr) ACCORD_RETURN_IF_ERROR(mark_->block(stream));
-  return done() ? status_ : Status();
+  Status status = mark_ == nullptr ? Status() : mark_->block(stream);
+  for (const auto& part : parts_) {  // after a failure of one, `stream` still waits for the kernels of the others
+    Status of_part = part->block(stream);
+    if (status.ok()) status = std::move(of_part);
+  }
+  if (status.ok() && done()) return status_;
+  return status;
 }
 
 std::optional<Status> PendingWork::wait_until(Deadline deadline) {

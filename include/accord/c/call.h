@@ -100,7 +100,8 @@ ACCORD_API accord_status_t accord_work_test(accord_work_t* work, int32_t* done);
 /* Blocks until the operation has ended and returns its status. The call's own timeout bounds the wait. */
 ACCORD_API accord_status_t accord_work_wait(accord_work_t* work);
 /* For a call on a GPU: makes later work in `stream`, a cudaStream_t of that device, wait until the operation has
- * ended; the caller continues immediately. For a call on the CPU: same as accord_work_wait(). */
+ * ended; the caller continues immediately. After a failure `stream` waits for kernels of the operation that still use
+ * the buffers, and the result is that failure. For a call on the CPU: same as accord_work_wait(). */
 ACCORD_API accord_status_t accord_work_block(accord_work_t* work, void* stream);
 /* Blocks for at most `timeout_ns`. If the operation is still in progress then, sets `done` to 0 and returns
  * ACCORD_OK; the operation is not canceled. Otherwise sets `done` to 1 and returns the operation's status. */
