@@ -109,7 +109,8 @@ communicator and may be dropped before it has ended; the communicator's next cal
           nb::arg("stream") = nb::none(), nb::sig("def block(self, " ACCORD_STREAM_SIG ") -> None"),
           R"(Makes later work in `stream` wait until the operation has ended; the caller continues immediately.
 
-This is for a call on a GPU. For a call on the CPU, same as wait().)")
+This is for a call on a GPU. After a failure `stream` waits for kernels of the operation that still use the buffers,
+and the failure is raised. For a call on the CPU, same as wait().)")
       .def_prop_ro("error", &WorkHandle::error, nb::sig("def error(self) -> Error | None"),
                    "The error that wait() raises, once the operation has failed; else None. Never blocks.")
       .def("on_end", &WorkHandle::on_end, nb::arg("callback"),
