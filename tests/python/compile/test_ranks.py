@@ -130,6 +130,7 @@ def sum_with_options(group, folder):
     }
 
 
+@pytest.mark.slow
 def test_options_decide_how_sums_are_transferred(fresh_ranks, tmp_path):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)
     first, second = ranks.run(sum_with_options, str(tmp_path), backend="gloo", deadline=120)
@@ -318,6 +319,7 @@ def bind_same_engines(comm, path):
     return [*outputs, module(x).numpy()], refused
 
 
+@pytest.mark.slow
 def test_ranks_bind_the_same_engines_and_all_report_a_rank_that_cannot(fresh_ranks, tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.ReLU(), torch.nn.Linear(24, 8)).eval()

@@ -300,6 +300,7 @@ print(compiled("sum", engine_cache=True), compiled("max", engine_cache=True), co
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_reuses_packages_of_torch_compile_and_sum_is_not_max(tmp_path):
     def run() -> str:
         result = subprocess.run(

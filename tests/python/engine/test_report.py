@@ -281,6 +281,7 @@ def test_the_compare_command_on_two_ranks_names_the_changed_module(llama, tmp_pa
     assert facts["first_deviation"] == BROKEN["llama"]
 
 
+@pytest.mark.slow
 def test_compare_accepts_a_model_from_a_python_file_and_inputs_from_a_file(package, tmp_path):
     save_file({"input": np.ones((ROWS, HIDDEN), np.float32)}, tmp_path / "x.safetensors")
     file = python_file(

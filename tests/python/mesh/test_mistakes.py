@@ -214,5 +214,6 @@ def install_twice(group):
 
 
 @needs_megatron
+@pytest.mark.slow
 def test_the_megatron_overrides_can_be_removed_and_reinstalled_while_groups_exist(torch_ranks):
     assert torch_ranks(2).run(install_twice) == [(3, True)] * 2

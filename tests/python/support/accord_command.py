@@ -39,8 +39,13 @@ def c_interface() -> str:
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Returns this process's environment without a launcher's variables and with this Python first in PATH."""
-    environment = {name: value for name, value in os.environ.items() if name not in RANK_VARIABLES}
+    """Returns this process's environment without a launcher's variables and with this Python first in PATH.
+
+    PYTHONUNBUFFERED is dropped: with it, print() writes a text and its newline apart, so lines of ranks that share a pipe
+    can run into each other.
+    """
+    dropped = {*RANK_VARIABLES, "PYTHONUNBUFFERED"}
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     return environment | more
 
