@@ -148,7 +148,7 @@ Status NcclBackend::check(const Call& call) const {
 Status NcclBackend::agree(std::span<const Call> calls, Deadline deadline) {
   const bool all_ranks =
       std::any_of(calls.begin(), calls.end(), [](const Call& call) { return call.direction == Direction::kNone; });
-  if (!all_ranks) return library_.ok() ? Status() : exchange_offers(calls, deadline).status();
+  if (!all_ranks) return agree_on_messages(calls, deadline);
   const bool is_lent = whole_ != nullptr && whole_->is_borrowed();
   if (id_ || (whole_ != nullptr && !is_lent)) return {};
   ACCORD_ASSIGN_OR_RETURN(id_, comm::agree(group_, library_, is_lent, deadline));

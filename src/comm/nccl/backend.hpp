@@ -72,6 +72,8 @@ class NcclBackend final : public CollectiveBackend {
   /// The two ranks exchange messages of the group: the lower rank first, which sends to all its peers before it waits
   /// for any. If a rank has no NCCL, or no id for the pair, both get an error.
   Result<std::map<Rank, Offers>> exchange_offers(std::span<const Call> calls, Deadline deadline);
+  /// Lets the peers of messages know if this rank has no NCCL, and returns that error.
+  Status agree_on_messages(std::span<const Call> calls, Deadline deadline);
   Status connect_pairs(std::span<const Call> calls, Deadline deadline);
   struct Pair;
   Pair& add_pair(Rank peer);

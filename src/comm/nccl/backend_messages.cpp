@@ -67,6 +67,10 @@ Result<std::map<Rank, NcclBackend::Offers>> NcclBackend::exchange_offers(std::sp
   return offers;
 }
 
+Status NcclBackend::agree_on_messages(std::span<const Call> calls, Deadline deadline) {
+  return library_.ok() ? Status() : exchange_offers(calls, deadline).status();
+}
+
 Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(auto offers, exchange_offers(calls, deadline));
   // All begin to connect before this rank waits for one: peers may wait for them in another order.

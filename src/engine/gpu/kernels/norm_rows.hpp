@@ -184,9 +184,9 @@ inline constexpr int kMostKept = 4;
 template <DType kDType, int kKept>
 struct NormRows : NormCalculation {
   static_assert(kKept == 1 || kKept == kMostKept);
-  static constexpr const char* kNames[] = {"norm_rows_float32",      "norm_rows_float16",
-                                           "norm_rows_bfloat16",     "norm_long_rows_float32",
-                                           "norm_long_rows_float16", "norm_long_rows_bfloat16"};
+  static constexpr const char* kNames[6] = {"norm_rows_float32",      "norm_rows_float16",
+                                            "norm_rows_bfloat16",     "norm_long_rows_float32",
+                                            "norm_long_rows_float16", "norm_long_rows_bfloat16"};
   static constexpr const char* kName = kNames[(kKept == 1 ? 0 : 3) + (kDType == DType::kFloat32   ? 0
                                                                       : kDType == DType::kFloat16 ? 1
                                                                                                   : 2)];
