@@ -76,8 +76,11 @@ class PlanThread {
     if (round_.ends()) return;
     const DeviceOperand& from = program_.source(now, 0);
     const std::size_t bytes = round_.elements(now) * (from.partial ? sizeof(Sum) : sizeof(Stored));
-    move_bytes(round_.block(), round_.address(from), bytes, [&](auto visit) {
-      round_.each_destination(now, [&](std::byte* to, const DeviceOperand&) { visit(to); });
+    const std::byte* const at = round_.address(from);
+    move_bytes(round_.block(), at, bytes, [&](auto visit) {
+      round_.each_destination(now, [&](std::byte* to, const DeviceOperand&) {
+        if (to != at) visit(to);  // a call in place: peers may be reading it
+      });
     });
   }
 
