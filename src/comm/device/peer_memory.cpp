@@ -170,8 +170,9 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::share(Group& group, device::Runt
   std::unique_ptr<PeerMemory> memory(new PeerMemory(runtime, device, bytes));
   memory->mine_ = std::make_shared<Allocation>(runtime, device, lent);
   Result<MemoryLeases> leases = MemoryLeases::create();
-  if (leases.ok()) memory->mine_->leases = *std::move(leases);
-  ACCORD_RETURN_IF_ERROR(memory->exchange(group, leases.status(), deadline));
+  const Status ready = leases.status();
+  if (ready.ok()) memory->mine_->leases = *std::move(leases);
+  ACCORD_RETURN_IF_ERROR(memory->exchange(group, ready, deadline));
   return memory;
 }
 

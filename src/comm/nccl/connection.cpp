@@ -126,7 +126,7 @@ Status Connection::finish_apart(const std::shared_ptr<Apart>& apart, const WaitC
   while (!apart->is_over) {
     (void)changed_.wait_for(lock, kLook);
     lock.unlock();
-    const Status why = check(apart->function);
+    Status why = check(apart->function);
     lock.lock();
     if (why.ok() || apart->is_over) continue;
     apart->is_abandoned = true;

@@ -58,7 +58,7 @@ Status push_context(Device device) {
   ACCORD_ASSIGN_OR_RETURN(CUcontext const context, context_of(*used, device));
   ACCORD_RETURN_IF_ERROR(used->status_of("cuCtxPushCurrent", used->context_push_current(context)));
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  const Status relaxed = status_of("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&mode));
+  Status relaxed = status_of("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&mode));
   if (relaxed.ok()) {
     modes_before_push.push_back(mode);
   } else {

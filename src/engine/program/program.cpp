@@ -275,9 +275,9 @@ Status ProgramBuilder::add_output(ValueId output) {
   }
   ACCORD_ASSIGN_OR_RETURN(Tensor whole, make(made.dtype, made.sizes()));
   storages_[static_cast<std::size_t>(whole.storage)].last_use = kAlways;
-  static const Node kOutputCopy;
+  static const Node output_copy;
   pending_.clear();
-  Preparation op(*this, kOutputCopy, source_.target.steps(), kernels::NarrowFloats::kUnchanged);
+  Preparation op(*this, output_copy, source_.target.steps(), kernels::NarrowFloats::kUnchanged);
   ACCORD_RETURN_IF_ERROR(op.add(ConvertCall{made, whole}));
   for (Step& step : pending_) program_.steps.push_back({std::move(step), nullptr});
   program_.outputs.push_back(whole);

@@ -106,7 +106,7 @@ Status RunContext::run_annotated(const Status& ready, std::span<const TensorView
   // for it.
   ACCORD_RETURN_IF_ERROR(
       agree(engine_->groups().peers(), {ready.ok() ? prepare_annotated(inputs, annotated) : ready, ""}));
-  const Status status = end(run_annotated_steps(annotated, after));
+  Status status = end(run_annotated_steps(annotated, after));
   if (!status.ok()) release_peers(status);
   return status;
 }

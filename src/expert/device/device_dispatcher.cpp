@@ -49,7 +49,7 @@ Result<std::unique_ptr<TokenDispatcher>> DeviceDispatcher::create(std::shared_pt
 }
 
 Status DeviceDispatcher::connect() {
-  const Status no_memory = connect_memory();
+  Status no_memory = connect_memory();
   if (no_memory.code() != StatusCode::kUnsupported || config_.algorithm == ExpertAlgorithm::kDirect) return no_memory;
   return connect_collectives(no_memory);
 }
@@ -66,8 +66,11 @@ Status DeviceDispatcher::connect_memory() {
   if (made.status().code() == StatusCode::kUnsupported) outcome = kUnreachable;
   ACCORD_RETURN_IF_ERROR(own.all_reduce(Buffer{&outcome, 1, DType::kInt64, {}}, ReduceOp::kMin));
   if (outcome == kFailed) return Rendezvous(own).meet({}, made.status());
-  if (outcome == kConnected) exchange_ = *std::move(made);
-  if (outcome == kConnected || !made.ok()) return made.status();
+  if (outcome == kConnected) {
+    exchange_ = *std::move(made);
+    return {};
+  }
+  if (!made.ok()) return made.status();
   return {StatusCode::kUnsupported, "another rank does not reach the memory of all ranks"};
 }
 

@@ -98,6 +98,7 @@ Status PeerExchange::share_memory() {
   ACCORD_ASSIGN_OR_RETURN(shared_, comm::PeerMemory::create(*communicator.group(), runtime, device, layout.bytes,
                                                             Deadline::in(comm::options_of(communicator).timeout)));
   std::vector<std::byte*> memory;
+  memory.reserve(static_cast<std::size_t>(communicator.size()));
   for (Rank rank = 0; rank < communicator.size(); ++rank) memory.push_back(shared_->of(rank));
   const OwnLayout own = own_layout(*launcher_.setup().placement, layout.max_local);
   ACCORD_RETURN_IF_ERROR(runtime.copy(own_.data(), memory.data(), memory.size() * sizeof(std::byte*), device, stream_));

@@ -9,6 +9,7 @@
 #include "comm/group.hpp"
 #include "conformance/comm/host_devices.hpp"
 #include "device/nccl_control.hpp"
+#include "sanitized.hpp"
 
 namespace accord {
 namespace {
@@ -255,6 +256,7 @@ TEST_F(DeviceDirect, buffers_in_windows_on_some_ranks_only_are_a_mismatch) {
 
 // Some of the calls end on all ranks before they are compared, with meaningless results.
 TEST_F(DeviceDirect, a_call_that_only_some_ranks_make_in_place_is_a_mismatch) {
+  if (testing::kThreadSanitizer) GTEST_SKIP() << "calls that differ write to the same places";
   for (int round = 0; round < 20; ++round) {
     on_ranks(2, directly("two_shot_zero_copy,0-inf=one_shot_zero_copy"), [](Communicator& comm, const OnDevice& on) {
       WindowArrays arrays(comm, on);

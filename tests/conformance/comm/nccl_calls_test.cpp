@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -357,20 +358,20 @@ TEST_F(NcclCalls, a_borrowed_communicator_that_is_not_blocking_makes_calls) {
   nccl::ncclUniqueId id;
   ASSERT_EQ(nccl::ncclGetUniqueId(&id), nccl::ncclSuccess);
   testing::set_blocking(false);
-  testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60), .select = testing::kByNccl},
-                            [&](Communicator comm) {
-                              testing::HostRuntime::set_current_device(comm.rank());
-                              nccl::ncclComm_t own = nullptr;
-                              (void)nccl::ncclCommInitRank(&own, 2, id, comm.rank());
-                              for (nccl::ncclResult_t state = nccl::ncclInProgress; state == nccl::ncclInProgress;)
-                                ASSERT_EQ(nccl::ncclCommGetAsyncError(own, &state), nccl::ncclSuccess);
-                              ASSERT_TRUE(lend_nccl(comm, own).ok());
-                              const OnDevice on{runtime(), {DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())}};
-                              connect(comm, on);
-                              connect(comm, on);
-                              comm.close();
-                              EXPECT_EQ(nccl::ncclCommDestroy(own), nccl::ncclSuccess);
-                            });
+  testing::run_thread_ranks(
+      2, {.timeout = std::chrono::seconds(60), .select = testing::kByNccl}, [&](Communicator comm) {
+        testing::HostRuntime::set_current_device(comm.rank());
+        nccl::ncclComm_t own = nullptr;
+        (void)nccl::ncclCommInitRank(&own, 2, id, comm.rank());
+        for (nccl::ncclResult_t state = nccl::ncclInProgress; state == nccl::ncclInProgress;)
+          ASSERT_EQ(nccl::ncclCommGetAsyncError(std::atomic_ref(own).load(), &state), nccl::ncclSuccess);
+        ASSERT_TRUE(lend_nccl(comm, own).ok());
+        const OnDevice on{runtime(), {DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())}};
+        connect(comm, on);
+        connect(comm, on);
+        comm.close();
+        EXPECT_EQ(nccl::ncclCommDestroy(own), nccl::ncclSuccess);
+      });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "conformance/expert/device_step.hpp"
+#include "sanitized.hpp"
 
 namespace accord {
 namespace {
@@ -106,6 +107,7 @@ TEST_F(ExpertStreams, a_missing_rank_is_named_and_kernels_that_wait_for_it_end) 
 }
 
 TEST_F(ExpertStreams, different_calls_are_a_mismatch_that_names_them) {
+  if (testing::kThreadSanitizer) GTEST_SKIP() << "calls that differ write to the same places";
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     ExpertStep step(comm, on);
     ASSERT_TRUE(step.prepare().ok());

@@ -41,7 +41,7 @@ struct SomeRowsProduct : ProductCalls {
   static constexpr bool kStartsEarly = true;
   static constexpr int kAcross =
       kRows == 8 ? 2 : 4;  // tiles of eight outputs; with a gate, half of them are the gate's
-  static constexpr int kColumns = kAcross * 8, kFragmentRows = kRows < 16 ? kRows : 16;
+  static constexpr int kColumns = kAcross * 8, kFragmentRows = kRows == 8 ? 8 : 16;
   static constexpr std::size_t kSharedBytes = kThreads / kLanes * kFragmentRows * kColumns * sizeof(float);
 
   ACCORD_ON_DEVICE std::int64_t blocks() const {
