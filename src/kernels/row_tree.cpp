@@ -173,9 +173,9 @@ class RowTree {
   template <class Of>
   HWY_INLINE void finish(std::size_t first, std::size_t count, Of of) {
     if constexpr (std::is_same_v<Y, float>) {
-      if (narrow_ != nullptr) {
+      if (const NarrowKernel narrow = narrow_; narrow != nullptr) {
         store_sums(complete_, count, of);
-        return narrow_(complete_, static_cast<std::byte*>(call_.y) + first * y_bytes_, count);
+        return narrow(complete_, static_cast<std::byte*>(call_.y) + first * y_bytes_, count);
       }
     }
     Y* const y = static_cast<Y*>(call_.y) + first;
