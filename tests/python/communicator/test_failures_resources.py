@@ -151,7 +151,7 @@ comm = accord.Communicator.create(accord.MemoryStore(), 0, 1, name="tp")
 try:
     comm.dump(sys.argv[1])
 except accord.ResourceExhausted as error:
-    print(error)
+    print(error, flush=True)  # before the warnings, which go to the same pipe
 comm.abort("enough")
 try:
     comm.barrier()
