@@ -41,8 +41,8 @@ def c_interface() -> str:
 def clean_environment(**more: str) -> dict[str, str]:
     """Returns this process's environment without a launcher's variables and with this Python first in PATH.
 
-    PYTHONUNBUFFERED is dropped: with it, print() writes a text and its newline apart, so lines of ranks that share a pipe
-    can run into each other.
+    PYTHONUNBUFFERED is dropped: with it, print() writes a text and its newline apart, so lines of ranks that share a
+    pipe can run into each other.
     """
     dropped = {*RANK_VARIABLES, "PYTHONUNBUFFERED"}
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
