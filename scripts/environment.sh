@@ -17,6 +17,8 @@ export VENV
 export JOBS=${JOBS:-$(nproc)}
 # A package in the caller's path must not replace the one that is being built.
 unset PYTHONPATH
+# Python compiles each module once, when it is first imported. Otherwise each process would compile all of torch.
+unset PYTHONDONTWRITEBYTECODE
 # Cached objects are shared between trees, and between builds of wheels and of this tree.
 export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
 
