@@ -26,9 +26,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <span>
 #include <string_view>
 
 #include "base/clock.hpp"
+#include "base/packets.hpp"
 
 namespace accord::cli {
 namespace {
@@ -250,8 +252,8 @@ class Guard {
 
   void handle_command() {
     int signal = 0;
-    const ssize_t got = recv(control_, &signal, sizeof signal, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    const ssize_t got = receive_packet(control_, std::as_writable_bytes(std::span(&signal, 1)), MSG_DONTWAIT);
+    if (got < 0 && errno == EAGAIN) return;
     if (got == static_cast<ssize_t>(sizeof signal) && signal != SIGKILL) {
       if (rank_ != 0) signal_rank(signal);
       return;

@@ -13,7 +13,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 
+#include "base/packets.hpp"
 #include "cli/launch/rank_guard.hpp"
 
 namespace accord::cli {
@@ -48,10 +50,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
 // set.
 std::optional<GuardReport> next_report(int control, int flags, bool& end) {
   GuardReport report;
-  ssize_t got = 0;
-  do {
-    got = recv(control, &report, sizeof report, flags);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got = receive_packet(control, std::as_writable_bytes(std::span(&report, 1)), flags);
   if (got == static_cast<ssize_t>(sizeof report)) return report;
   end = got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
   return std::nullopt;

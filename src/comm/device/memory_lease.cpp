@@ -3,11 +3,14 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <iterator>
 #include <mutex>
 #include <utility>
 
+#include "base/packets.hpp"
 #include "base/wait.hpp"
 #include "comm/progress.hpp"
 #include "transport/shm/unix_socket.hpp"
@@ -69,10 +72,10 @@ void MemoryLeases::accept() {
 }
 
 bool MemoryLeases::has_ended(const Holder& holder) {
-  char report = 0;
-  const auto bytes = ::recv(holder.line.get(), &report, sizeof(report), MSG_PEEK | MSG_DONTWAIT);
+  std::array<std::byte, 1> report = {};
+  const auto bytes = receive_packet(holder.line.get(), report, MSG_PEEK | MSG_DONTWAIT);
   if (bytes > 0) return true;
-  if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+  if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   // Its process has died, and its kernels may run until the operating system is through with it.
   const auto& process = holder.process.process;
   return process == nullptr || wait_readable(process->ended().get(), Deadline::in(Duration::zero()), "").ok();

@@ -10,6 +10,8 @@
 #include <span>
 #include <utility>
 
+#include "base/packets.hpp"
+
 namespace accord::transport {
 namespace {
 
@@ -69,13 +71,13 @@ void send_farewell(const UniqueFd& socket) {
 Received receive(const UniqueFd& socket) {
   for (;;) {
     std::uint64_t word = 0;
-    const ssize_t bytes = ::recv(socket.get(), &word, sizeof(word), MSG_DONTWAIT);
+    const ssize_t bytes = receive_packet(socket.get(), std::as_writable_bytes(std::span(&word, 1)), MSG_DONTWAIT);
     if (bytes == sizeof(word) && word == kFarewellMagic) return Received::kFarewell;
     if (bytes == 0) return Received::kEnd;
     if (bytes > 0) continue;
     // A reset arrives before the packets that the other side had already sent; the error is reported once, then they
     // follow.
-    if (errno == EINTR || errno == ECONNRESET) continue;
+    if (errno == ECONNRESET) continue;
     return would_block(errno) ? Received::kNothing : Received::kEnd;
   }
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/hash.hpp"
+#include "base/packets.hpp"
 
 namespace accord::transport {
 namespace {
@@ -153,9 +154,7 @@ Result<ReceivedDescriptor> receive_descriptor(const UniqueFd& socket, std::span<
   message.msg_controllen = control.bytes.size();
 
   ReceivedDescriptor received;
-  ssize_t bytes = 0;
-  while ((bytes = ::recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
-  }
+  const ssize_t bytes = receive_packet(socket.get(), message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0 && is_busy(errno)) return received;
   if (bytes <= 0) {
     received.exchange = Exchange::kGone;
