@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,14 @@ struct CommunicatorOptions {
   std::string hints = {};
 };
 
+/// How reconfigure() numbers the ranks: by their places in the list, or in an order that the library chooses.
+enum class RankOrder : std::uint8_t { kAsListed, kAny };
+
+struct ReconfigureOptions {
+  std::optional<Duration> timeout = {};  ///< absent: the communicator's
+  RankOrder order = RankOrder::kAsListed;
+};
+
 enum class CommunicatorState : std::uint8_t { kReady, kFailed, kClosed };
 
 std::string_view to_string(CommunicatorState state);
@@ -66,6 +75,9 @@ class Communicator {
   /// else from the variables of Open MPI, PMI or Slurm. Without any of them, creates a group of one rank. All groups
   /// that a process creates this way share one store.
   [[nodiscard]] static Result<Communicator> from_environment(const CommunicatorOptions& options = {});
+
+  /// Creates a communicator of this process alone, without a store. It can join others by reconfigure().
+  [[nodiscard]] static Result<Communicator> alone(CommunicatorOptions options = {});
 
   Rank rank() const;
   int size() const;
@@ -317,6 +329,26 @@ class Communicator {
   /// left out immediately. A live rank that has not called within the timeout is left out then, and gets kAborted
   /// when it does call. Needs no store.
   [[nodiscard]] Result<Communicator> shrink(std::string name, const CallOptions& options = {});
+
+  /// Returns the text by which other ranks name this one in reconfigure(). They may get it in any way: it holds all
+  /// that they need to reach this rank, also from other hosts. It is valid for one reconfiguration, in which this rank
+  /// may succeed or fail; afterwards handle() returns another one, of the old communicator as of the new one. Works
+  /// after a failure. Cost: the first call opens a TCP socket.
+  [[nodiscard]] Result<std::string> handle() const;
+
+  /// Creates a new communicator of the ranks with the given handles, whatever communicators they are in now: more of
+  /// them, fewer, or the same ones. This one stays as it is and can be closed; it may have failed. The new one has its
+  /// name and options. All ranks call it with the same handles, which include their own, and with the same `uuid`, any
+  /// text that none of them has passed before. With RankOrder::kAsListed, ranks are numbered by their places in the
+  /// list, otherwise in the same order on all ranks, and ranks of a host are neighbours.
+  ///
+  /// All ranks get the communicator, or all get an error, which names the ranks at fault by their new numbers:
+  /// kPeerLost at once if a rank has died, or its handle has been used; kMismatch if a rank takes part in another
+  /// reconfiguration, or has other handles or options; kTimeout if a rank did not call in time; kInvalidArgument if the
+  /// uuid was already used, or a text is no handle. Then they may try again, with new handles and another uuid. Cost:
+  /// rank 0 exchanges three rounds of messages with every rank.
+  [[nodiscard]] Result<Communicator> reconfigure(std::string_view uuid, std::span<const std::string> handles,
+                                                 const ReconfigureOptions& options = {});
 
   /// Creates memory that all ranks can access: this rank contributes `bytes`. Ranks may contribute different amounts,
   /// including 0. Collective: all ranks get the window, or none does, and the error names the rank that failed.

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "accord/accord.h"
 #include "c/answer.hpp"
@@ -18,6 +19,7 @@ using accord::Communicator;
 using accord::CommunicatorOptions;
 using accord::Result;
 using accord::Status;
+using accord::StatusCode;
 using accord::c::answer;
 
 namespace {
@@ -127,6 +129,54 @@ extern "C" accord_status_t accord_communicator_shrink(accord_communicator_t* com
     *rest = new accord_communicator{std::move(made)};
     return {};
   });
+}
+
+extern "C" accord_status_t accord_communicator_alone(const accord_communicator_options_t* options,
+                                                     accord_communicator_t** communicator) {
+  if (communicator != nullptr) *communicator = nullptr;
+  return answer(__func__, {{"communicator", communicator}}, [&](std::string_view function) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(CommunicatorOptions read, options_of(options, function));
+    ACCORD_ASSIGN_OR_RETURN(Communicator made, Communicator::alone(std::move(read)));
+    *communicator = new accord_communicator{std::move(made)};
+    return {};
+  });
+}
+
+extern "C" accord_status_t accord_communicator_handle(accord_communicator_t* communicator, char* text, size_t bytes) {
+  return answer(__func__, {{"communicator", communicator}, {"text", text}}, [&](std::string_view function) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(const std::string handle, communicator->communicator.handle());
+    if (handle.size() >= bytes)
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{}: the handle and its zero need {} bytes, but text has room for {}", function,
+                                handle.size() + 1, bytes));
+    text[handle.copy(text, handle.size())] = '\0';
+    return {};
+  });
+}
+
+extern "C" accord_status_t accord_communicator_reconfigure(accord_communicator_t* communicator, const char* uuid,
+                                                           const char* const* handles, size_t count,
+                                                           accord_rank_order_t order, int64_t timeout_ns,
+                                                           accord_communicator_t** formed) {
+  if (formed != nullptr) *formed = nullptr;
+  return answer(
+      __func__, {{"communicator", communicator}, {"uuid", uuid}, {"handles", handles}, {"formed", formed}},
+      [&](std::string_view function) -> Status {
+        accord::ReconfigureOptions options;
+        ACCORD_ASSIGN_OR_RETURN(options.timeout, accord::c::timeout_of(timeout_ns, function));
+        if (order != ACCORD_RANKS_AS_LISTED && order != ACCORD_RANKS_IN_ANY_ORDER)
+          return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} is no order of ranks", function, order));
+        if (order == ACCORD_RANKS_IN_ANY_ORDER) options.order = accord::RankOrder::kAny;
+        std::vector<std::string> texts;
+        for (size_t i = 0; i < count; ++i) {
+          if (handles[i] == nullptr)
+            return Status(StatusCode::kInvalidArgument, fmt::format("{}: handle {} is null", function, i));
+          texts.emplace_back(handles[i]);
+        }
+        ACCORD_ASSIGN_OR_RETURN(Communicator made, communicator->communicator.reconfigure(uuid, texts, options));
+        *formed = new accord_communicator{std::move(made)};
+        return {};
+      });
 }
 
 extern "C" accord_status_t accord_communicator_rank(accord_communicator_t* communicator, int32_t* rank) {

@@ -5,6 +5,7 @@
 
 #include "base/config.hpp"
 #include "comm/environment.hpp"
+#include "comm/formation/formation.hpp"
 #include "comm/group.hpp"
 #include "comm/membership/bootstrap.hpp"
 #include "comm/membership/grow.hpp"
@@ -64,6 +65,10 @@ Result<Communicator> Communicator::from_environment(const CommunicatorOptions& o
               {.rank = job->rank, .size = job->size, .options = std::move(*resolved), .deadline = deadline});
 }
 
+Result<Communicator> Communicator::alone(CommunicatorOptions options) {
+  return create(make_memory_store(), 0, 1, std::move(options));
+}
+
 Rank Communicator::rank() const { return group_->rank(); }
 int Communicator::size() const { return group_->size(); }
 const std::string& Communicator::name() const { return group_->options().name; }
@@ -118,6 +123,17 @@ Result<Communicator> Communicator::join(const std::shared_ptr<Store>& store, Com
 Result<Communicator> Communicator::shrink(std::string name, const CallOptions& options) {
   const Duration patience = options.timeout.value_or(group_->options().timeout);
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::shrink(*group_, std::move(name), patience));
+  return Communicator(std::move(group));
+}
+
+Result<std::string> Communicator::handle() const {
+  ACCORD_ASSIGN_OR_RETURN(const std::shared_lock<std::shared_mutex> open, group_->keep_open("handle"));
+  return group_->formation_point().handle();
+}
+
+Result<Communicator> Communicator::reconfigure(std::string_view uuid, std::span<const std::string> handles,
+                                               const ReconfigureOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::reconfigure(*group_, uuid, handles, options));
   return Communicator(std::move(group));
 }
 

@@ -230,6 +230,7 @@ void Group::close() {
     std::this_thread::yield();
   device_channel_->close();
   const std::lock_guard last(windows_in_use_);  // shrink, split and grow see the state, too
+  formation_point_.close();
   ProgressThread::instance().forget(*this);
   members_.endpoint.reset();
 }

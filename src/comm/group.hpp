@@ -15,6 +15,7 @@
 #include "comm/call.hpp"
 #include "comm/channel/channel.hpp"
 #include "comm/device/device_channel.hpp"
+#include "comm/formation/formation_point.hpp"
 #include "comm/group_options.hpp"
 #include "comm/group_state.hpp"
 #include "comm/membership/announcements.hpp"
@@ -112,6 +113,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Result<std::shared_lock<std::shared_mutex>> begin_shrink();
   /// Messages between the members about groups that they create. REQUIRES: keep_open() is held.
   Announcements& announcements() { return announcements_; }
+  /// What other ranks need to form a new group with this one. REQUIRES: keep_open() is held.
+  FormationPoint& formation_point() { return formation_point_; }
 
   /// For example `all_reduce on group "tp" (ranks 0-3)`.
   std::string where(std::string_view operation) const;
@@ -140,6 +143,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::shared_mutex windows_in_use_;
   std::atomic<bool> shrunk_ = false;
   Announcements announcements_;
+  FormationPoint formation_point_;
 
   std::unique_ptr<flight::Recorder> recorder_;
   GroupState state_;

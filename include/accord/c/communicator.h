@@ -83,6 +83,34 @@ ACCORD_API accord_status_t accord_communicator_join(accord_store_t* store, const
 ACCORD_API accord_status_t accord_communicator_shrink(accord_communicator_t* communicator, const char* name,
                                                       int64_t timeout_ns, accord_communicator_t** rest);
 
+/* Creates a communicator of this process alone, without a store. It can join others by reconfigure. */
+ACCORD_API accord_status_t accord_communicator_alone(const accord_communicator_options_t* options,
+                                                     accord_communicator_t** communicator);
+
+/* A buffer of this size has room for every handle and its terminating zero. */
+#define ACCORD_HANDLE_BYTES 512
+
+/* Writes the text by which other ranks name this one in accord_communicator_reconfigure() to `text`, which has room for
+ * `bytes`. It is valid for one reconfiguration. */
+ACCORD_API accord_status_t accord_communicator_handle(accord_communicator_t* communicator, char* text, size_t bytes);
+
+typedef int32_t accord_rank_order_t;
+
+enum {
+  ACCORD_RANKS_AS_LISTED = 0,   /* ranks are numbered by their places in the list */
+  ACCORD_RANKS_IN_ANY_ORDER = 1 /* in an order that is the same on all ranks */
+};
+
+/* Creates a new communicator of the ranks with the `count` handles, whatever communicators they are in now; this one
+ * stays as it is, and may have failed. All ranks pass the same handles, which include their own, and the same `uuid`,
+ * any text that none of them has passed before. All get the communicator or an error, which names the ranks at fault by
+ * their new numbers: ACCORD_PEER_LOST, ACCORD_MISMATCH, ACCORD_TIMEOUT (`timeout_ns` 0: the communicator's timeout), or
+ * ACCORD_INVALID_ARGUMENT if the uuid was already used. */
+ACCORD_API accord_status_t accord_communicator_reconfigure(accord_communicator_t* communicator, const char* uuid,
+                                                           const char* const* handles, size_t count,
+                                                           accord_rank_order_t order, int64_t timeout_ns,
+                                                           accord_communicator_t** formed);
+
 ACCORD_API accord_status_t accord_communicator_rank(accord_communicator_t* communicator, int32_t* rank);
 ACCORD_API accord_status_t accord_communicator_size(accord_communicator_t* communicator, int32_t* size);
 /* The name is valid as long as the handle. */

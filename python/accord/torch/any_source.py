@@ -4,53 +4,30 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from datetime import timedelta
 
 import torch
 
 import accord
+from accord.torch.background import Background
 from accord.torch.work import Work
 
 
-class Receive:
-    """A receive in progress, with the interface of accord.Work, and the rank of the sender."""
+class Receive(Background):
+    """A receive in progress, and the rank of the sender."""
 
     def __init__(self, memory: torch.Tensor, tag: int) -> None:
+        super().__init__()
         self.source = -1
-        self.error: BaseException | None = None
         self._memory = memory
         self._tag = tag
-        self._ended = threading.Event()
-        self._lock = threading.Lock()
-        self._at_end: list[Callable[[accord.Error | None], object]] = []
 
     def run(self, comm: accord.Communicator) -> None:
         try:
             self.source = comm.recv_any(self._memory, self._tag)
         except BaseException as error:
-            self.error = error
-        with self._lock:
-            self._ended.set()
-            callbacks, self._at_end = self._at_end, []
-        for callback in callbacks:
-            callback(self.error)
-
-    def test(self) -> bool:
-        return self._ended.is_set()
-
-    def on_end(self, callback: Callable[[accord.Error | None], object]) -> None:
-        with self._lock:
-            if not self._ended.is_set():
-                self._at_end.append(callback)
-                return
-        callback(self.error)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        ended = self._ended.wait(None if timeout is None else timeout.total_seconds())
-        if self.error is not None:
-            raise self.error
-        return ended
+            self.finish(error)
+        else:
+            self.finish()
 
 
 class ReceiveWork(Work):

@@ -31,6 +31,8 @@ from torch.distributed.distributed_c10d import (
     ScatterOptions,
 )
 
+import accord
+
 __all__ = [
     "OF_THE_DEFAULT_GROUP",
     "AllToAllOptions",
@@ -47,6 +49,7 @@ __all__ = [
     "batch_messages",
     "carried_by",
     "end_blocks_left_by_errors",
+    "error_type_of",
     "factor_of",
     "first_rank_of",
     "is_registered",
@@ -57,6 +60,7 @@ __all__ = [
     "profiler_enabled",
     "record_until",
     "register_group",
+    "renumber_ranks",
     "replace_group_creation",
     "replace_initializing",
     "support_set_timeout",
@@ -273,6 +277,21 @@ def batch_messages(kind: type[dist.ProcessGroup]) -> None:
     remaps = getattr(collectives, "traceable_collective_remaps", {})
     if original in remaps:
         remaps[replacement] = remaps[original]
+
+
+def error_type_of(error: Exception | None) -> Any:
+    """Returns torch's ErrorType for the failure of a communicator."""
+    kinds = torch._C._distributed_c10d.ErrorType
+    if error is None:
+        return kinds.SUCCESS
+    if isinstance(error, accord.Timeout):
+        return kinds.TIMEOUT
+    return kinds.REMOTE_ERROR if isinstance(error, accord.PeerLost | accord.Aborted) else kinds.COMM_ERROR
+
+
+def renumber_ranks(group: dist.ProcessGroup, size: int) -> None:
+    """Makes torch take the ranks of `group`, the default group, for 0 to size - 1."""
+    distributed_c10d._world.pg_group_ranks[group] = {rank: rank for rank in range(size)}
 
 
 def first_rank_of(group: dist.ProcessGroup) -> int:

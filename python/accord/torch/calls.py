@@ -27,12 +27,14 @@ _UNSET = c10d.BarrierOptions().timeout
 class Calls:
     """Mixin of a process group."""
 
+    _comm: accord.Communicator
+    _global_ranks: list[int]
     _others: Any
 
-    def __init__(self, comm: accord.Communicator, global_ranks: list[int]) -> None:
-        self._comm = comm
-        self._global_ranks = global_ranks
+    def __init__(self) -> None:
         self._sequence_number = 0
+        self._has_aborted = False  # the present communicator
+        self._abort_hooks: dict[int, Callable[[], None]] = {}
         self._new_timeout: timedelta | None = None
         self._batches: dict[int, Listed] = {}  # of threads that list calls, by thread id
 
@@ -68,6 +70,7 @@ class Calls:
             else:
                 getattr(self._comm, call)(*arguments, **keywords)
         except accord.Error as error:
+            self._on_failure(error)
             raise as_torch_error(error, self._global_ranks) from None
         if back:
             copy_back(back)
@@ -128,11 +131,43 @@ class Calls:
     ) -> Work:
         self._sequence_number += 1
         try:
+            work = checked_start(start())
+            if self._abort_hooks:
+                work.on_end(self._on_failure)
             if device is not None:
-                return DeviceWork(checked_start(start()), tensors, back, self._global_ranks, device)
-            return Work(checked_start(start()), tensors, back, self._global_ranks)
+                return DeviceWork(work, tensors, back, self._global_ranks, device)
+            return Work(work, tensors, back, self._global_ranks)
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
+
+    # Failures.
+
+    supports_abort_hooks = True
+
+    def register_abort_hook(self, hook_id: int, hook: Callable[[], None]) -> None:
+        """Calls `hook` once when this communicator fails or is aborted: on the thread whose call finds the failure, or
+        on accord's progress thread. Hooks apply to calls that begin after their registration."""
+        if hook_id in self._abort_hooks:
+            raise ValueError(f"accord: abort hook {hook_id} is already registered")
+        self._abort_hooks[hook_id] = hook
+
+    def unregister_abort_hook(self, hook_id: int) -> None:
+        self._abort_hooks.pop(hook_id, None)
+
+    def get_error(self) -> Any:
+        """Returns the kind of failure of the group, as torch's ErrorType: SUCCESS while it works, and after abort() of
+        this rank, which is no error."""
+        return c10d.error_type_of(None if self._has_aborted else self._comm.error)
+
+    def _on_failure(self, error: accord.Error | None) -> None:
+        """Runs the abort hooks if the communicator has failed."""
+        if error is not None and self._abort_hooks and self._comm.state == "failed":
+            self._run_abort_hooks()
+
+    def _run_abort_hooks(self) -> None:
+        hooks, self._abort_hooks = self._abort_hooks, {}
+        for hook in hooks.values():
+            hook()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of later calls that have none of their own."""

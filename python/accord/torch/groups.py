@@ -15,6 +15,7 @@ from accord.torch import c10d
 from accord.torch.errors import as_torch_error
 from accord.torch.monitored_barrier import announce
 from accord.torch.process_group import ProcessGroup
+from accord.torch.reconfigurable import ReconfigurableProcessGroup
 from accord.torch.rendezvous import keep_open
 from accord.torch.watched_store import WatchedStore
 
@@ -24,13 +25,15 @@ class Options:
     """The value of `pg_options=` for init_process_group and new_group. The fields are those of
     accord.Communicator.create, and: window_bytes: this rank's share of the memory that accord.torch.empty() and FSDP2
     allocate from. Unused memory costs nothing. of_other_devices: options of the backends that the program named for
-    other devices, such as ProcessGroupNCCL.Options."""
+    other devices, such as ProcessGroupNCCL.Options. enable_reconfigure: as the argument of init_process_group, which
+    torch has from 2.14 on."""
 
     transport: str | None = None
     select: str = ""
     hints: str = ""
     window_bytes: int = 0
     of_other_devices: Any = None
+    enable_reconfigure: bool = False
 
 
 @dataclass
@@ -82,6 +85,8 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
     if isinstance(backend_options, Ready):
         return ProcessGroup(backend_options.communicator, group_store, global_ranks, options.timeout)
     chosen = backend_options or Options()
+    if chosen.enable_reconfigure or getattr(options, "enable_reconfigure", False):
+        return _reconfigurable(options, chosen, group_store)
     name, world = str(options.group_id), dist.group.WORLD
     is_part = isinstance(world, ProcessGroup) and len(options.global_ranks_in_group) > 0
     watched = world.communicator if is_part else None
@@ -102,6 +107,25 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
         raise as_torch_error(store.cause_of(error), global_ranks) from None
     group = ProcessGroup(comm, group_store, global_ranks, options.timeout, window, chosen.of_other_devices)
     group.options_given = backend_options
+    return group
+
+
+def _reconfigurable(options: Any, chosen: Options, store: dist.Store) -> ReconfigurableProcessGroup:
+    """Creates a group that other ranks take part in only once it is reconfigured."""
+    try:
+        base = accord.Communicator.alone(
+            name=str(options.group_id),
+            timeout=options.timeout,
+            transport=chosen.transport,
+            select=chosen.select,
+            hints=chosen.hints,
+        )
+    except accord.Error as error:
+        raise as_torch_error(error, range(options.group_size)) from None
+    group = ReconfigurableProcessGroup(
+        base, options.group_rank, options.group_size, store, options.timeout, chosen.window_bytes
+    )
+    group.options_given = chosen
     return group
 
 

@@ -1,23 +1,29 @@
-"""Properties that torch queries of a process group: names, store, devices, and the backend for each device."""
+"""Properties that torch queries of a process group: names, store, devices, the backend for each device, and memory."""
 
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+import accord
 from accord.torch import c10d
+from accord.torch.errors import as_torch_error
+from accord.torch.tensors import dtype_name
 
 
 class Identity:
     """Mixin of a process group."""
 
+    _global_ranks: list[int]
     _others: Any
     _sequence_number: int
     _timeout: timedelta
+    _window: accord.Window | None
 
     def __init__(self, name: str, store: dist.Store) -> None:
         self._name = name
@@ -86,3 +92,20 @@ class Identity:
 
     def setGroupDesc(self, description: str) -> None:  # noqa: N802
         self._description = description
+
+    # Memory.
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return self._window is not None and device.type == "cpu"
+
+    def allocate_tensor(
+        self, size: int | Sequence[int], *, dtype: torch.dtype, device: torch.device | None = None
+    ) -> torch.Tensor:
+        """Allocates a tensor in the group's window; see accord.torch.empty()."""
+        if self._window is None:
+            text = "the group was created without a window; pass pg_options=accord.torch.Options(window_bytes=...)"
+            raise as_torch_error(accord.WrongState(text), self._global_ranks)
+        try:
+            return torch.from_dlpack(self._window.empty(size, dtype_name(dtype)))
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None

@@ -37,7 +37,6 @@ from accord.torch.ranges import recorded
 from accord.torch.tensors import (
     CopyBack,
     counts_of,
-    dtype_name,
     joined_source,
     joined_target,
     op_of,
@@ -63,14 +62,23 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         of_other_devices: Any = None,
     ) -> None:
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
-        Calls.__init__(self, comm, global_ranks)
+        Calls.__init__(self)
         Identity.__init__(self, comm.name, store)
         self.options_given: Any = None  # pg_options, for a group that replaces this one
         self._timeout = timeout
         self._process = os.getpid()
+        self._others = OtherDevices(self, store, timeout, of_other_devices)
+        self._use(comm, global_ranks, window, store)
+
+    def _use(
+        self, comm: accord.Communicator, global_ranks: list[int], window: accord.Window | None, store: dist.Store
+    ) -> None:
+        """Makes later calls those of `comm`. store: for monitored barriers; its rank 0 has called announce()."""
+        self._comm = comm
+        self._has_aborted = False
+        self._global_ranks = global_ranks
         self._window = window
         self._monitored_barrier = MonitoredBarrier(store, comm, global_ranks)
-        self._others = OtherDevices(self, store, timeout, of_other_devices)
         self._any_source = AnySource(comm)
 
     @property
@@ -84,23 +92,6 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     @property
     def global_ranks(self) -> list[int]:
         return self._global_ranks
-
-    # Memory.
-
-    def supports_tensor_alloc(self, device: torch.device) -> bool:
-        return self._window is not None and device.type == "cpu"
-
-    def allocate_tensor(
-        self, size: int | Sequence[int], *, dtype: torch.dtype, device: torch.device | None = None
-    ) -> torch.Tensor:
-        """Allocates a tensor in the group's window; see accord.torch.empty()."""
-        if self._window is None:
-            text = "the group was created without a window; pass pg_options=accord.torch.Options(window_bytes=...)"
-            raise as_torch_error(accord.WrongState(text), self._global_ranks)
-        try:
-            return torch.from_dlpack(self._window.empty(size, dtype_name(dtype)))
-        except accord.Error as error:
-            raise as_torch_error(error, self._global_ranks) from None
 
     # Collectives.
 
@@ -387,6 +378,8 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     # Shutdown.
 
     def abort(self) -> None:
+        self._run_abort_hooks()
+        self._has_aborted = True
         self._comm.abort("torch.distributed aborted the process group")
         for other in self._others.groups():
             other.abort()

@@ -10,9 +10,10 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/text.hpp"
-#include "transport/ucx/host_addresses.hpp"
+#include "transport/tcp/host_addresses.hpp"
 #include "transport/ucx/lifeline.hpp"
 
 namespace accord::transport::ucx {
@@ -26,10 +27,10 @@ constexpr std::size_t kMaxStrangers = 1024;
 Result<Assembly> Assembly::create(Rank rank, int size) {
   MeetingPlace place;
   place.rank = rank;
-  ACCORD_ASSIGN_OR_RETURN(place.addresses, host_addresses());
-  ACCORD_ASSIGN_OR_RETURN(const std::string cookie, random_cookie());
+  ACCORD_ASSIGN_OR_RETURN(place.addresses, tcp::host_addresses());
+  ACCORD_ASSIGN_OR_RETURN(const std::string cookie, tcp::random_cookie());
   std::copy_n(cookie.begin(), place.cookie.size(), place.cookie.begin());
-  ACCORD_ASSIGN_OR_RETURN(Listener listener, listen_for_calls());
+  ACCORD_ASSIGN_OR_RETURN(tcp::Listener listener, tcp::listen_for_calls());
   place.port = listener.port;
   return Assembly(std::move(place), size, std::move(listener.socket));
 }
@@ -42,22 +43,24 @@ void Assembly::close() {
 
 Status Assembly::accept_callers() {
   while (true) {
-    ACCORD_ASSIGN_OR_RETURN(UniqueFd socket, accept_call(listener_));
+    ACCORD_ASSIGN_OR_RETURN(UniqueFd socket, tcp::accept_call(listener_.get()));
     if (!socket.valid()) break;
     if (strangers_.size() == kMaxStrangers) strangers_.erase(strangers_.begin());
     strangers_.emplace_back(std::move(socket));
   }
-  std::vector<IncomingCall> rest;
-  for (IncomingCall& call : strangers_) {
+  std::vector<tcp::IncomingCall> rest;
+  for (tcp::IncomingCall& call : strangers_) {
     if (!call.advance()) continue;
-    const Hello& hello = call.hello();
     if (!call.has_hello()) {
       rest.push_back(std::move(call));
-    } else if (hello.to == place_.cookie && hello.rank >= 0 && hello.rank < size_ && hello.rank != place_.rank &&
-               !callers_.contains(hello.rank)) {
-      call.acknowledge();
-      callers_.emplace(hello.rank, std::move(call));
+      continue;
     }
+    std::optional<Hello> hello = decode_hello(call.hello());
+    if (!hello || hello->to != place_.cookie || hello->rank < 0 || hello->rank >= size_ || hello->rank == place_.rank ||
+        callers_.contains(hello->rank))
+      continue;
+    call.acknowledge();
+    callers_.emplace(hello->rank, Caller{std::move(call), *std::move(hello)});
   }
   strangers_ = std::move(rest);
   return {};
@@ -67,7 +70,7 @@ Result<std::vector<Met>> Assembly::meet(std::span<const MeetingPlace> places,
                                         const std::function<Hello(Rank)>& hello_to, Deadline deadline) {
   std::vector<Peer> peers;
   for (const MeetingPlace& place : places)
-    peers.push_back({place, OutgoingCall(place.addresses, place.port, hello_to(place.rank))});
+    peers.push_back({place, tcp::OutgoingCall(place.addresses, place.port, encode(hello_to(place.rank)))});
   while (true) {
     Status status = accept_callers();
     std::vector<Rank> missing, gone;
@@ -83,15 +86,16 @@ Result<std::vector<Met>> Assembly::meet(std::span<const MeetingPlace> places,
     wait(peers, deadline);
   }
   for (const Peer& peer : peers) {
-    if (callers_.at(peer.place.rank).hello().from == peer.place.cookie) continue;
+    if (callers_.at(peer.place.rank).hello.from == peer.place.cookie) continue;
     return fail(peers, StatusCode::kCorrupt, "another process connected in its name", {peer.place.rank});
   }
   std::vector<Met> all;
   for (Peer& peer : peers) {
     const auto caller = callers_.find(peer.place.rank);
     Met connected;
-    connected.hello = caller->second.hello();
-    connected.socket = peer.place.rank < place_.rank ? peer.call.release_socket() : caller->second.release_socket();
+    connected.hello = std::move(caller->second.hello);
+    connected.socket =
+        peer.place.rank < place_.rank ? peer.call.release_socket() : caller->second.call.release_socket();
     all.push_back(std::move(connected));
     callers_.erase(caller);
   }
@@ -100,7 +104,7 @@ Result<std::vector<Met>> Assembly::meet(std::span<const MeetingPlace> places,
 
 void Assembly::wait(const std::vector<Peer>& peers, Deadline deadline) const {
   std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
-  for (const IncomingCall& call : strangers_) entries.push_back({call.fd(), POLLIN, 0});
+  for (const tcp::IncomingCall& call : strangers_) entries.push_back({call.fd(), POLLIN, 0});
   for (const Peer& peer : peers)
     if (!peer.call.is_acknowledged()) entries.push_back({peer.call.fd(), peer.call.events(), 0});
   ::poll(entries.data(), entries.size(), std::min(deadline.poll_milliseconds(), kRetryMilliseconds));
@@ -113,7 +117,7 @@ Status Assembly::fail(std::vector<Peer>& peers, StatusCode code, std::string_vie
     if (peer.place.rank < place_.rank) {
       if (peer.call.is_acknowledged()) send_farewell(peer.call.fd());
     } else if (caller != callers_.end()) {
-      send_farewell(caller->second.fd());
+      send_farewell(caller->second.call.fd());
     }
   }
   std::string message = fmt::format("rank {} cannot connect to {} over ucx: {}", place_.rank, ranks_text(ranks), what);

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "transport/tcp/call.hpp"
 #include "transport/transport.hpp"
-#include "transport/ucx/call.hpp"
+#include "transport/ucx/hello.hpp"
 
 namespace accord::transport::ucx {
 
@@ -44,7 +45,12 @@ class Assembly {
  private:
   struct Peer {
     const MeetingPlace& place;
-    OutgoingCall call;
+    tcp::OutgoingCall call;
+  };
+  /// A call whose hello was right.
+  struct Caller {
+    tcp::IncomingCall call;
+    Hello hello;
   };
 
   Assembly(MeetingPlace place, int size, UniqueFd listener)
@@ -59,9 +65,9 @@ class Assembly {
   MeetingPlace place_;
   int size_;
   UniqueFd listener_;
-  std::vector<IncomingCall> strangers_;  ///< callers that have not identified themselves yet
+  std::vector<tcp::IncomingCall> strangers_;  ///< callers that have not identified themselves yet
   /// kept from one meet() to the next: a peer may arrive before it is expected
-  std::map<Rank, IncomingCall> callers_;
+  std::map<Rank, Caller> callers_;
 };
 
 }  // namespace accord::transport::ucx

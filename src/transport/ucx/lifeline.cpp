@@ -1,45 +1,20 @@
 // Alive -> Left when the peer's farewell arrives; Alive -> Lost when the connection ends without it. If a host
 // vanishes or a link is cut, the connection does not end: calls then run into their timeouts.
 //
-// The connection ends with the peer's process only if no forked child of the peer holds the socket open. Every socket
-// is therefore in a list, and right after a fork the child replaces each of them by /dev/null. Programs started by
-// exec do not inherit it at all.
+// The connection ends with the peer's process, since no forked child of the peer holds the socket open.
 #include "transport/ucx/lifeline.hpp"
 
-#include <fcntl.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <mutex>
-#include <set>
 #include <utility>
 
 namespace accord::transport::ucx {
 namespace {
 
 constexpr char kFarewell = 'F';
-
-struct OpenSockets {
-  std::mutex mutex;
-  std::set<int> all;
-};
-
-OpenSockets& open_sockets() {
-  static OpenSockets* const sockets = [] {
-    pthread_atfork([] { open_sockets().mutex.lock(); }, [] { open_sockets().mutex.unlock(); },
-                   [] {
-                     const int silent = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-                     for (const int socket : open_sockets().all) ::dup3(silent, socket, O_CLOEXEC);
-                     ::close(silent);
-                     open_sockets().mutex.unlock();
-                   });
-    return new OpenSockets;
-  }();
-  return *sockets;
-}
 
 }  // namespace
 
@@ -60,17 +35,7 @@ Result<std::shared_ptr<Lifeline>> Lifeline::create(UniqueFd socket) {
 }
 
 Lifeline::Lifeline(UniqueFd socket, UniqueFd events)
-    : socket_(std::move(socket)), events_(std::move(events)), owner_(::getpid()) {
-  OpenSockets& sockets = open_sockets();
-  const std::lock_guard lock(sockets.mutex);
-  sockets.all.insert(socket_.get());
-}
-
-Lifeline::~Lifeline() {
-  OpenSockets& sockets = open_sockets();
-  const std::lock_guard lock(sockets.mutex);
-  sockets.all.erase(socket_.get());
-}
+    : socket_(std::move(socket)), events_(std::move(events)), owner_(::getpid()) {}
 
 void Lifeline::say_farewell() {
   if (::getpid() == owner_) send_farewell(socket_.get());

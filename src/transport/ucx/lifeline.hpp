@@ -9,6 +9,7 @@
 
 #include "accord/status.hpp"
 #include "base/fd.hpp"
+#include "base/unshared_fd.hpp"
 #include "transport/transport.hpp"
 
 namespace accord::transport::ucx {
@@ -19,7 +20,6 @@ class Lifeline {
  public:
   /// Takes a socket on which both sides have said hello. Costs one more descriptor.
   static Result<std::shared_ptr<Lifeline>> create(UniqueFd socket);
-  ~Lifeline();
 
   /// Makes the peer see kLeft. Never blocks.
   void say_farewell();
@@ -32,7 +32,7 @@ class Lifeline {
  private:
   Lifeline(UniqueFd socket, UniqueFd events);
 
-  const UniqueFd socket_;
+  const UnsharedFd socket_;
   const UniqueFd events_;
   const pid_t owner_;
   std::atomic<PeerState> state_{PeerState::kAlive};

@@ -45,6 +45,7 @@ TEST_F(Arguments, that_are_null_are_named) {
   accord_counters_t counters = ACCORD_COUNTERS_INIT;
   int32_t number = 0;
   const char* text = nullptr;
+  char handle[ACCORD_HANDLE_BYTES] = {};
   float value = 1;
   accord_tcp_store_options_t tcp = ACCORD_TCP_STORE_OPTIONS_INIT;
   ASSERT_TRUE(is_ok(accord_start(comm_, (call_.kind = ACCORD_CALL_BARRIER, &call_), nullptr, &work)));
@@ -89,6 +90,13 @@ TEST_F(Arguments, that_are_null_are_named) {
     add(accord_communicator_join(store_, nullptr, nullptr));
     add(accord_communicator_shrink(nullptr, nullptr, 0, &group));
     add(accord_communicator_shrink(comm_, nullptr, 0, nullptr));
+    add(accord_communicator_alone(nullptr, nullptr));
+    add(accord_communicator_handle(nullptr, handle, sizeof handle));
+    add(accord_communicator_handle(comm_, nullptr, sizeof handle));
+    add(accord_communicator_reconfigure(nullptr, "u", &text, 1, ACCORD_RANKS_AS_LISTED, 0, &group));
+    add(accord_communicator_reconfigure(comm_, nullptr, &text, 1, ACCORD_RANKS_AS_LISTED, 0, &group));
+    add(accord_communicator_reconfigure(comm_, "u", nullptr, 1, ACCORD_RANKS_AS_LISTED, 0, &group));
+    add(accord_communicator_reconfigure(comm_, "u", &text, 1, ACCORD_RANKS_AS_LISTED, 0, nullptr));
     add(accord_communicator_rank(nullptr, &number));
     add(accord_communicator_rank(comm_, nullptr));
     add(accord_communicator_size(nullptr, &number));
@@ -169,6 +177,13 @@ TEST_F(Arguments, that_are_null_are_named) {
                                              "communicator_join: communicator",
                                              "communicator_shrink: communicator",
                                              "communicator_shrink: rest",
+                                             "communicator_alone: communicator",
+                                             "communicator_handle: communicator",
+                                             "communicator_handle: text",
+                                             "communicator_reconfigure: communicator",
+                                             "communicator_reconfigure: uuid",
+                                             "communicator_reconfigure: handles",
+                                             "communicator_reconfigure: formed",
                                              "communicator_rank: communicator",
                                              "communicator_rank: rank",
                                              "communicator_size: communicator",

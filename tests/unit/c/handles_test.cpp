@@ -220,6 +220,46 @@ TEST(CCommunicators, shrink_to_the_survivors) {
   });
 }
 
+TEST(CCommunicators, reconfigure_by_handles) {
+  run_c_ranks(3, [](accord_communicator_t* comm, int rank) {
+    char mine[ACCORD_HANDLE_BYTES] = {}, all[3][ACCORD_HANDLE_BYTES] = {};
+    EXPECT_EQ(accord_communicator_handle(comm, mine, 16), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), HasSubstr("room for 16"));
+    ASSERT_TRUE(is_ok(accord_communicator_handle(comm, mine, sizeof mine)));
+    ASSERT_TRUE(is_ok(accord_all_gather(comm, mine, all, sizeof mine, ACCORD_UINT8, nullptr)));
+    const char* const without_rank_1[] = {all[2], all[0]};
+    accord_communicator_t* pair = nullptr;
+    EXPECT_EQ(accord_communicator_reconfigure(comm, "a", without_rank_1, 2, 7, 0, &pair), ACCORD_INVALID_ARGUMENT);
+    if (rank == 1) {
+      EXPECT_EQ(accord_communicator_reconfigure(comm, "a", without_rank_1, 2, ACCORD_RANKS_AS_LISTED, 0, &pair),
+                ACCORD_INVALID_ARGUMENT);
+      EXPECT_THAT(accord_last_error(), HasSubstr("do not contain this rank's"));
+      return;
+    }
+    ASSERT_TRUE(is_ok(accord_communicator_reconfigure(comm, "a", without_rank_1, 2, ACCORD_RANKS_AS_LISTED, 0, &pair)));
+    int32_t place = -1, value = rank + 1;
+    EXPECT_TRUE(is_ok(accord_communicator_rank(pair, &place)));
+    EXPECT_EQ(place, rank == 2 ? 0 : 1);
+    EXPECT_TRUE(is_ok(accord_all_reduce(pair, &value, &value, 1, ACCORD_INT32, ACCORD_SUM, nullptr)));
+    EXPECT_EQ(value, 1 + 3);
+    accord_communicator_free(pair);
+  });
+}
+
+TEST(CCommunicators, one_process_is_alone_without_a_store) {
+  accord_communicator_options_t options = ACCORD_COMMUNICATOR_OPTIONS_INIT;
+  options.name = "lonely";
+  accord_communicator_t* comm = nullptr;
+  ASSERT_TRUE(is_ok(accord_communicator_alone(&options, &comm)));
+  int32_t size = 0;
+  const char* name = nullptr;
+  EXPECT_TRUE(is_ok(accord_communicator_size(comm, &size)));
+  EXPECT_TRUE(is_ok(accord_communicator_name(comm, &name)));
+  EXPECT_EQ(size, 1);
+  EXPECT_STREQ(name, "lonely");
+  accord_communicator_free(comm);
+}
+
 TEST(CFailures, by_different_calls_name_both_calls) {
   run_c_ranks(2, [](accord_communicator_t* comm, int rank) {
     int32_t value = 1;

@@ -1,31 +1,23 @@
 #pragma once
-// The connections over which two ranks of transport ucx say hello, one in each direction, without blocking.
+// Calls between processes over TCP, without blocking: the caller says hello, and the other side acknowledges it.
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "accord/status.hpp"
 #include "base/clock.hpp"
 #include "base/fd.hpp"
 
-namespace accord::transport::ucx {
+namespace accord::transport::tcp {
 
-inline constexpr std::size_t kWordBytes = 32;
-/// A random word as text, which a caller must have read in the descriptor.
-using Cookie = std::array<char, kWordBytes>;
+inline constexpr std::size_t kCookieBytes = 32;
+/// Random text, which a caller must have read where the other side published it.
 Result<std::string> random_cookie();
 
-/// The sender's identity, with proof that it has read the receiver's descriptor and wrote its own, and its address in
-/// UCX.
-struct Hello {
-  std::int32_t rank = 0;
-  Cookie to = {};
-  Cookie from = {};
-  std::uint64_t stream = 0;
-  std::string worker_address;
-};
+inline constexpr std::size_t kMaxHelloBytes = std::size_t{128} << 10;
 
 /// A non-blocking listener on all addresses of this host, and its port.
 struct Listener {
@@ -34,12 +26,13 @@ struct Listener {
 };
 Result<Listener> listen_for_calls();
 /// The next waiting connection; invalid if there is none.
-Result<UniqueFd> accept_call(const UniqueFd& listener);
+Result<UniqueFd> accept_call(int listener);
 
-/// A call from this rank to a peer: tries its addresses in turn, says hello, and waits for the acknowledgement.
+/// A call to a listener: tries its addresses in turn, says hello, and waits for the acknowledgement.
 class OutgoingCall {
  public:
-  OutgoingCall(std::vector<std::string> addresses, std::uint16_t port, const Hello& hello);
+  /// `hello`: 1 to kMaxHelloBytes bytes. REQUIRES: there are addresses.
+  OutgoingCall(std::vector<std::string> addresses, std::uint16_t port, std::string_view hello);
 
   /// Proceeds as far as possible. Fails only for a reason in this process.
   Status advance();
@@ -67,14 +60,15 @@ class OutgoingCall {
   UniqueFd socket_;
 };
 
-/// An incoming connection to this rank.
+/// An incoming connection.
 class IncomingCall {
  public:
   explicit IncomingCall(UniqueFd socket) : socket_(std::move(socket)) {}
   /// Reads what has arrived. Returns false if it is not a hello or the connection has ended.
   bool advance();
   bool has_hello() const { return complete_; }
-  const Hello& hello() const { return hello_; }
+  /// REQUIRES: has_hello().
+  const std::string& hello() const { return hello_; }
   /// Tells the caller that its hello arrived.
   void acknowledge();
   int fd() const { return socket_.get(); }
@@ -82,9 +76,8 @@ class IncomingCall {
 
  private:
   UniqueFd socket_;
-  std::string text_;
-  Hello hello_;
+  std::string hello_;
   bool complete_ = false;
 };
 
-}  // namespace accord::transport::ucx
+}  // namespace accord::transport::tcp

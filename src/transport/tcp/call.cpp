@@ -1,8 +1,8 @@
-// A hello is a header of fixed size and the address of the UCX worker. The answer is one byte. A host may have
+// A hello is a header of fixed size and the caller's text. The answer is one byte. A host may have
 // addresses that others cannot reach, or that belong to another machine from their point of view (container bridges).
 // An address therefore counts only once the hello was answered; the next one is tried when an address refuses or
 // stays silent, and the peer is gone when all refuse.
-#include "transport/ucx/call.hpp"
+#include "transport/tcp/call.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -11,37 +11,30 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "base/hash.hpp"
-#include "transport/ucx/host_addresses.hpp"
+#include "transport/tcp/host_addresses.hpp"
 
-namespace accord::transport::ucx {
+namespace accord::transport::tcp {
 namespace {
 
 constexpr char kAcknowledged = 'H';
 constexpr int kListenQueue = 1024;
-constexpr std::uint64_t kMagic = 0x316f6c6c65486461;
-constexpr std::uint32_t kMaxAddressBytes = 64 << 10;
+constexpr std::uint64_t kMagic = 0x326f6c6c65486461;
 constexpr Duration kAddressTimeout = std::chrono::seconds(1);
 
 struct Header {
   std::uint64_t magic = kMagic;
-  std::uint64_t stream = 0;
-  std::int32_t rank = 0;
-  std::uint32_t address_bytes = 0;
-  Cookie to = {};
-  Cookie from = {};
+  std::uint64_t bytes = 0;  ///< of the text
 };
 
-std::string text_of(const Hello& hello) {
-  const Header header{.stream = hello.stream,
-                      .rank = hello.rank,
-                      .address_bytes = static_cast<std::uint32_t>(hello.worker_address.size()),
-                      .to = hello.to,
-                      .from = hello.from};
-  return std::string(reinterpret_cast<const char*>(&header), sizeof header) + hello.worker_address;
+std::string with_header(std::string_view hello) {
+  const Header header{.bytes = hello.size()};
+  return std::string(reinterpret_cast<const char*>(&header), sizeof header).append(hello);
 }
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -82,16 +75,16 @@ Result<Listener> listen_for_calls() {
   return listener;
 }
 
-Result<UniqueFd> accept_call(const UniqueFd& listener) {
-  UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+Result<UniqueFd> accept_call(int listener) {
+  UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.valid()) return socket;
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
     return errno_status(errno, "cannot accept a connection");
   return UniqueFd();  // none, or one that has ended already
 }
 
-OutgoingCall::OutgoingCall(std::vector<std::string> addresses, std::uint16_t port, const Hello& hello)
-    : addresses_(std::move(addresses)), port_(port), text_(text_of(hello)) {}
+OutgoingCall::OutgoingCall(std::vector<std::string> addresses, std::uint16_t port, std::string_view hello)
+    : addresses_(std::move(addresses)), port_(port), text_(with_header(hello)) {}
 
 void OutgoingCall::next_address(bool was_refused) {
   socket_.reset();
@@ -162,27 +155,19 @@ bool IncomingCall::advance() {
   if (complete_) return true;
   std::array<char, 4096> piece;
   while (true) {
-    const std::size_t wanted =
-        text_.size() < sizeof(Header)
-            ? sizeof(Header) - text_.size()
-            : sizeof(Header) + reinterpret_cast<const Header*>(text_.data())->address_bytes - text_.size();
+    Header header;
+    if (hello_.size() >= sizeof header) {
+      std::memcpy(&header, hello_.data(), sizeof header);
+      if (header.magic != kMagic || header.bytes == 0 || header.bytes > kMaxHelloBytes) return false;
+    }
+    const std::size_t wanted = sizeof header + header.bytes - hello_.size();
     if (wanted == 0) break;
     const ssize_t got = ::recv(socket_.get(), piece.data(), std::min(wanted, piece.size()), MSG_DONTWAIT);
     if (got < 0 && would_block()) return true;
     if (got <= 0) return false;
-    text_.append(piece.data(), static_cast<std::size_t>(got));
-    if (text_.size() < sizeof(Header)) continue;
-    Header header;
-    std::memcpy(&header, text_.data(), sizeof header);
-    if (header.magic != kMagic || header.address_bytes == 0 || header.address_bytes > kMaxAddressBytes) return false;
+    hello_.append(piece.data(), static_cast<std::size_t>(got));
   }
-  Header header;
-  std::memcpy(&header, text_.data(), sizeof header);
-  hello_ = {.rank = header.rank,
-            .to = header.to,
-            .from = header.from,
-            .stream = header.stream,
-            .worker_address = text_.substr(sizeof header)};
+  hello_.erase(0, sizeof(Header));
   complete_ = true;
   return true;
 }
@@ -193,4 +178,4 @@ void IncomingCall::acknowledge() {
   [[maybe_unused]] const ssize_t sent = ::send(socket_.get(), &kAcknowledged, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-}  // namespace accord::transport::ucx
+}  // namespace accord::transport::tcp

@@ -1,6 +1,6 @@
 // Interfaces are in the kernel's order. Link-local IPv6 addresses are left out, because they mean nothing without the
 // name of the reader's interface.
-#include "transport/ucx/host_addresses.hpp"
+#include "transport/tcp/host_addresses.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 #include "base/fd.hpp"
 #include "base/text.hpp"
 
-namespace accord::transport::ucx {
+namespace accord::transport::tcp {
 namespace {
 
 constexpr std::size_t kMaxAddresses = 8;
@@ -75,4 +75,4 @@ Result<SocketAddress> socket_address(const std::string& ip, std::uint16_t port) 
   return address;
 }
 
-}  // namespace accord::transport::ucx
+}  // namespace accord::transport::tcp

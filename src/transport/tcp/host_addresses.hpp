@@ -10,7 +10,7 @@
 
 #include "accord/status.hpp"
 
-namespace accord::transport::ucx {
+namespace accord::transport::tcp {
 
 /// Returns at most eight IP addresses of this network namespace, as text: of interfaces that are up, and only of
 /// those in UCX_NET_DEVICES if it names any of them; 127.0.0.1 only if there is no other. Never empty.
@@ -23,4 +23,4 @@ struct SocketAddress {
 /// Fails with kInvalidArgument if `ip` is not an IPv4 or IPv6 address.
 Result<SocketAddress> socket_address(const std::string& ip, std::uint16_t port);
 
-}  // namespace accord::transport::ucx
+}  // namespace accord::transport::tcp
