@@ -66,6 +66,7 @@ __all__ = [
     "support_set_timeout",
     "timeout_of",
     "torchcomms_enabled",
+    "window_attr",
     "without_torchcomms",
 ]
 
@@ -287,6 +288,16 @@ def error_type_of(error: Exception | None) -> Any:
     if isinstance(error, accord.Timeout):
         return kinds.TIMEOUT
     return kinds.REMOTE_ERROR if isinstance(error, accord.PeerLost | accord.Aborted) else kinds.COMM_ERROR
+
+
+def window_attr(is_mapped: bool) -> Any:
+    """Returns torch's WindowAttr (2.14 and newer; an object with the same field for older versions)."""
+    kinds = torch._C._distributed_c10d
+    if not hasattr(kinds, "WindowAttr"):
+        return types.SimpleNamespace(access_type="UNIFIED" if is_mapped else "SEPARATE")
+    attr = kinds.WindowAttr()
+    attr.access_type = kinds.WindowAccessType.UNIFIED if is_mapped else kinds.WindowAccessType.SEPARATE
+    return attr
 
 
 def renumber_ranks(group: dist.ProcessGroup, size: int) -> None:

@@ -23,6 +23,8 @@ def as_torch_error(error: accord.Error, global_ranks: Sequence[int]) -> accord.E
     ranks if they differ.
 
     global_ranks: of the group's ranks."""
+    if isinstance(error, accord.Timeout) and "timed out" not in str(error):  # programs look for these words
+        error.args = (f"timed out: {error}",)
     error.__class__ = ALSO_OF_TORCH.get(type(error), type(error))
     at_fault = [global_ranks[rank] for rank in error.ranks]
     if at_fault != list(error.ranks) and not hasattr(error, "__notes__"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import types
+from collections.abc import Sequence, Set
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -20,8 +22,8 @@ from accord.torch.work import Work
 class ReconfigureOptions(Protocol):
     """torch's ReconfigureOptions."""
 
-    uuid: int
-    handles: list[str] | set[str]
+    uuid: int | str
+    handles: Sequence[str] | Set[str]
     timeout: timedelta | None
 
 
@@ -109,7 +111,7 @@ class ReconfigurableProcessGroup(ProcessGroup):
         before = self._comm
         base = before.base if isinstance(before, NotFormed) else before
         timeout = self._timeout if opts.timeout is None else opts.timeout
-        handles = set(opts.handles) if isinstance(opts.handles, set | frozenset) else list(opts.handles)
+        handles = set(opts.handles) if isinstance(opts.handles, Set) else list(opts.handles)
         self._comm = NotFormed(base, before.rank, before.size, "the group is being reconfigured")
         work = Background()
         thread = threading.Thread(
@@ -150,3 +152,31 @@ class ReconfigurableProcessGroup(ProcessGroup):
     def _check_single_backend(self) -> None:
         if len({*c10d.backends_of(self).values(), "accord"}) > 1:
             raise RuntimeError("accord: a group with multiple backends cannot be reconfigured")
+
+
+def reconfigure_handle(group: dist.ProcessGroup | None = None) -> str:
+    """Returns the text by which the other ranks name this one in reconfigure(). `group`: None stands for the default
+    group. Like dist._get_reconfigure_handle(), which torch has from 2.14 on."""
+    return _reconfigurable(group).get_reconfigure_handle()
+
+
+def reconfigure(
+    uuid: int | str,
+    handles: Sequence[str] | Set[str],
+    *,
+    timeout: float | timedelta | None = None,
+    group: dist.ProcessGroup | None = None,
+) -> None:
+    """Forms `group` (None: the default group), which was created with enable_reconfigure, of the ranks with these
+    handles; returns when all of them have. Like dist._reconfigure(), which torch has from 2.14 on. timeout: in seconds;
+    None stands for the group's."""
+    limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
+    options = types.SimpleNamespace(uuid=uuid, handles=handles, timeout=limit, hints={})
+    _reconfigurable(group).reconfigure(options).wait()
+
+
+def _reconfigurable(group: dist.ProcessGroup | None) -> ReconfigurableProcessGroup:
+    found = dist.group.WORLD if group is None else group
+    if not isinstance(found, ReconfigurableProcessGroup):
+        raise TypeError(f"accord: {found!r} cannot be reconfigured; create it with enable_reconfigure=True")
+    return found

@@ -31,6 +31,15 @@ def test_data_parallel_training(data_parallel):
     assert "'The " in text
 
 
+def test_a_rank_leaves_and_comes_back():
+    result = accord("run", "-n", 3, ROOT / "examples/torch/reconfigure.py", timeout=120, env=rank_environment())
+    assert result.returncode == 0, result.stderr
+    phases = re.findall(r"phase (\d): (\d) ranks, loss ([\d.]+)", result.stdout)
+    assert [(number, ranks) for number, ranks, _ in phases] == [("0", "3"), ("1", "2"), ("2", "3")]
+    losses = [float(loss) for *_, loss in phases]
+    assert losses[0] > losses[1] > losses[2]
+
+
 @pytest.mark.slow
 def test_torchrun_starts_the_same_program(data_parallel):
     assert run_example(TORCHRUN, "train_ddp.py", "--steps", STEPS)[0] == data_parallel[0]

@@ -1,0 +1,125 @@
+"""torch's one-sided windows (2.14 and newer): a tensor of each rank that the other ranks write and read in place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import accord
+from accord.torch import c10d
+from accord.torch.background import Background
+from accord.torch.errors import as_torch_error
+from accord.torch.work import FinishedWork, Work
+
+
+class Window:
+    """One tensor of each rank. It has the methods of torch's Window, but not its class, which Python cannot extend. The
+    ranks of its methods are ranks of the group."""
+
+    def __init__(self, comm: accord.Communicator, global_ranks: Sequence[int]) -> None:
+        self._comm = comm
+        self._global_ranks = global_ranks
+        self._window: accord.Window | None = None
+        self._tensor: torch.Tensor | None = None
+        self._owned: torch.Tensor | None = None
+
+    def tensor_register(self, tensor: torch.Tensor, owning: bool = True) -> None:
+        """Makes `tensor`, a dense CPU tensor, this rank's part. Collective; ranks may pass different sizes. The tensor's
+        elements move to memory that the other ranks can reach, at the cost of one copy. Views of it that exist already
+        stay where they were. owning: keep a reference to the tensor until tensor_deregister()."""
+        if self._window is not None:
+            raise RuntimeError("accord: the window has a tensor already; call tensor_deregister() first")
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+            raise ValueError("accord: a window needs a dense tensor on the CPU")
+        try:
+            self._window = self._comm.window(tensor.nbytes)
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
+        local = self._viewed(self._window.local, tensor)
+        with torch.no_grad():
+            local.copy_(tensor)
+            tensor.data = local
+        self._run(self._comm.barrier)  # puts of the other ranks come after the copy
+        self._tensor = local
+        self._owned = tensor if owning else None
+
+    def tensor_deregister(self) -> None:
+        """Lets go of the memory; the tensor keeps it, and so do the other ranks as long as they have mapped it. Not
+        collective: a program that is not done with the window orders it by a barrier."""
+        self._window = self._tensor = self._owned = None
+
+    def put(
+        self, tensor: torch.Tensor, dst_rank: int, target_offset_nelems: int, async_op: bool, opts: Any = None
+    ) -> dist.Work:
+        """Copies a dense `tensor` to an offset, in elements, of the tensor of `dst_rank`, which is not involved. A rank
+        that waits for a later signal from this one sees it. The copy is made when this returns."""
+        window, own = self._registered()
+        if tensor.dtype != own.dtype:
+            raise ValueError(f"accord: put of {tensor.dtype} to a window of {own.dtype}")
+        self._run(window.put, tensor.detach(), dst_rank, target_offset_nelems * own.itemsize)
+        return FinishedWork()
+
+    def signal(self, peer_rank: int, async_op: bool, opts: Any = None) -> dist.Work:
+        """Sends one signal to `peer_rank`. Signals are counted: each ends one wait_signal()."""
+        window, _ = self._registered()
+        self._run(window.signal, peer_rank)
+        return FinishedWork()
+
+    def wait_signal(self, peer_rank: int, async_op: bool, opts: Any = None) -> dist.Work:
+        """Waits for one signal from `peer_rank`, in the background if `async_op` is true (then at the cost of a thread).
+        Raises Timeout after `opts.timeout`, or else the group's timeout; the signal can still be waited for."""
+        window, _ = self._registered()
+        timeout = getattr(opts, "timeout", None)
+        limit = None if timeout is None or timeout < timedelta(0) else timeout
+        if not async_op:
+            self._run(window.wait, peer_rank, timeout=limit)
+            return FinishedWork()
+        waiting = Background()
+
+        def wait() -> None:
+            try:
+                window.wait(peer_rank, timeout=limit)
+            except BaseException as error:
+                waiting.finish(error)
+            else:
+                waiting.finish()
+
+        threading.Thread(target=wait, name="accord-wait-signal", daemon=True).start()
+        return Work(waiting, (), (), self._global_ranks)
+
+    def map_remote_tensor(self, rank: int) -> torch.Tensor:
+        """Returns the tensor of `rank` in place: with the shape of this rank's if both have the same size, else with one
+        dimension. Raises Unsupported for a rank on another host. It stays readable after that rank's death."""
+        window, own = self._registered()
+        memory = self._run(window.peer, rank)
+        if memory is None:
+            text = f"map_remote_tensor: the memory of rank {rank} cannot be mapped here; use put and signal"
+            raise as_torch_error(accord.Unsupported(text), self._global_ranks)
+        return self._viewed(memory, own)
+
+    def get_attr(self, peer_rank: int) -> Any:
+        """Returns torch's WindowAttr: the access to `peer_rank` is UNIFIED if its tensor can be mapped, else SEPARATE."""
+        window, _ = self._registered()
+        return c10d.window_attr(self._run(window.peer, peer_rank) is not None)
+
+    def _registered(self) -> tuple[accord.Window, torch.Tensor]:
+        if self._window is None or self._tensor is None:
+            raise RuntimeError("accord: the window has no tensor; call tensor_register() first")
+        return self._window, self._tensor
+
+    def _run(self, call: Any, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return call(*arguments, **keywords)
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
+
+    @staticmethod
+    def _viewed(memory: accord.WindowArray, like: torch.Tensor) -> torch.Tensor:
+        elements = torch.from_dlpack(memory)
+        elements = elements[: elements.numel() // like.itemsize * like.itemsize].view(like.dtype)
+        return elements.view(like.shape) if elements.numel() == like.numel() else elements
