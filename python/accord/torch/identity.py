@@ -14,11 +14,13 @@ import accord
 from accord.torch import c10d
 from accord.torch.errors import as_torch_error
 from accord.torch.tensors import dtype_name
+from accord.torch.windows import Window
 
 
 class Identity:
     """Mixin of a process group."""
 
+    _comm: accord.Communicator
     _global_ranks: list[int]
     _others: Any
     _sequence_number: int
@@ -109,3 +111,12 @@ class Identity:
             return torch.from_dlpack(self._window.empty(size, dtype_name(dtype)))
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
+
+    supports_window = True
+
+    def new_window(self, tensor: torch.Tensor | None = None) -> Window:
+        """Creates a window, and registers `tensor` if one is given. Collective, as is Window.tensor_register()."""
+        window = Window(self._comm, self._global_ranks)
+        if tensor is not None:
+            window.tensor_register(tensor)
+        return window

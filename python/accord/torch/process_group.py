@@ -43,7 +43,6 @@ from accord.torch.tensors import (
     source,
     target,
 )
-from accord.torch.windows import Window
 
 
 @c10d.never_compiled
@@ -93,17 +92,6 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     @property
     def global_ranks(self) -> list[int]:
         return self._global_ranks
-
-    # Windows.
-
-    supports_window = True
-
-    def new_window(self, tensor: torch.Tensor | None = None) -> Window:
-        """Creates a window, and registers `tensor` if one is given. Collective, as is Window.tensor_register()."""
-        window = Window(self._comm, self._global_ranks)
-        if tensor is not None:
-            window.tensor_register(tensor)
-        return window
 
     # Collectives.
 
