@@ -136,7 +136,8 @@ std::string handle(CommunicatorHandle& self) {
 CommunicatorHandle reconfigure(CommunicatorHandle& self, std::string uuid, nb::handle given, nb::handle timeout) {
   ReconfigureOptions options;
   options.timeout = duration_argument(timeout);
-  if (nb::isinstance<nb::set>(given) || nb::isinstance<nb::frozenset>(given)) options.order = RankOrder::kAny;
+  const nb::object sets = nb::module_::import_("collections.abc").attr("Set");
+  if (nb::isinstance(given, sets)) options.order = RankOrder::kAny;
   const auto refuse = [] { throw nb::type_error("handles: expected a list or a set of texts"); };
   if (nb::isinstance<nb::str>(given)) refuse();
   std::vector<std::string> handles;

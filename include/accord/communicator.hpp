@@ -342,11 +342,12 @@ class Communicator {
   /// text that none of them has passed before. With RankOrder::kAsListed, ranks are numbered by their places in the
   /// list, otherwise in the same order on all ranks, and ranks of a host are neighbours.
   ///
-  /// All ranks get the communicator, or all get an error, which names the ranks at fault by their new numbers:
-  /// kPeerLost at once if a rank has died, or its handle has been used; kMismatch if a rank takes part in another
-  /// reconfiguration, or has other handles or options; kTimeout if a rank did not call in time; kInvalidArgument if the
-  /// uuid was already used, or a text is no handle. Then they may try again, with new handles and another uuid. Cost:
-  /// rank 0 exchanges three rounds of messages with every rank.
+  /// All ranks get the communicator, or all get an error (see below for the exceptions), which names the ranks at fault
+  /// by their new numbers: kPeerLost if a rank has died or its handle has been used, at once if rank 0 is in the call;
+  /// kMismatch if a rank takes part in another reconfiguration, or has other handles or options; kTimeout if a rank did
+  /// not call in time; kInvalidArgument if the uuid was already used, or a text is no handle. Then they may try again,
+  /// with new handles and another uuid. If rank 0 dies at the last moment, or a rank gives up then, some ranks may have
+  /// the communicator: it fails there at once. Cost: rank 0 exchanges three rounds of messages with every rank.
   [[nodiscard]] Result<Communicator> reconfigure(std::string_view uuid, std::span<const std::string> handles,
                                                  const ReconfigureOptions& options = {});
 

@@ -4,13 +4,45 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 from torchft.process_group import ProcessGroupWrapper
 
 import accord
+from accord.torch.c10d import never_compiled
 from accord.torch.errors import as_torch_error
 from accord.torch.monitored_barrier import announce
 from accord.torch.process_group import ProcessGroup as TorchProcessGroup
+from accord.torch.work import NO_TIMEOUT
+
+
+@never_compiled
+class _ManagedWork(dist.Work):
+    """An all_reduce of torchft's manager, which looks for a failure in its future: the hook of torchft's
+    DistributedDataParallel needs that future also if wait() finds the failure."""
+
+    def __init__(self, work: dist.Work) -> None:
+        super().__init__()
+        self._work = work
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Returns False if the call failed."""
+        try:
+            return self._work.wait(timeout)
+        except accord.Error:
+            return False
+
+    def get_future(self) -> torch.futures.Future:
+        return self._work.get_future()
+
+    def is_completed(self) -> bool:
+        return self._work.is_completed()
+
+    def is_success(self) -> bool:
+        return self._work.is_success()
+
+    def exception(self) -> BaseException | None:
+        return self._work.exception()
 
 
 class ProcessGroup(ProcessGroupWrapper):
@@ -47,6 +79,9 @@ class ProcessGroup(ProcessGroupWrapper):
         if rank == 0:
             announce(store)
         return TorchProcessGroup(comm, store, ranks, self._timeout)
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: object) -> dist.Work:
+        return _ManagedWork(super().allreduce(tensors, opts))
 
     def set_timeout(self, timeout: timedelta) -> None:
         super().set_timeout(timeout)

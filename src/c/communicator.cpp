@@ -146,7 +146,7 @@ extern "C" accord_status_t accord_communicator_handle(accord_communicator_t* com
   return answer(__func__, {{"communicator", communicator}, {"text", text}}, [&](std::string_view function) -> Status {
     ACCORD_ASSIGN_OR_RETURN(const std::string handle, communicator->communicator.handle());
     if (handle.size() >= bytes)
-      return Status(StatusCode::kInvalidArgument,
+      return Status(StatusCode::kResourceExhausted,
                     fmt::format("{}: the handle and its zero need {} bytes, but text has room for {}", function,
                                 handle.size() + 1, bytes));
     text[handle.copy(text, handle.size())] = '\0';

@@ -91,7 +91,7 @@ ACCORD_API accord_status_t accord_communicator_alone(const accord_communicator_o
 #define ACCORD_HANDLE_BYTES 512
 
 /* Writes the text by which other ranks name this one in accord_communicator_reconfigure() to `text`, which has room for
- * `bytes`. It is valid for one reconfiguration. */
+ * `bytes`; fails with ACCORD_RESOURCE_EXHAUSTED if that is not enough. It is valid for one reconfiguration. */
 ACCORD_API accord_status_t accord_communicator_handle(accord_communicator_t* communicator, char* text, size_t bytes);
 
 typedef int32_t accord_rank_order_t;

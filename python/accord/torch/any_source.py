@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 import torch
 
@@ -44,9 +45,10 @@ class AnySource:
         self._lock = threading.Lock()
         self._waiting: dict[int, deque[Receive]] = {}  # by tag; a tag that is present has a thread
 
-    def start(self, memory: torch.Tensor, tag: int) -> Receive:
-        """Starts a receive. Cost: a thread, unless the tag has one."""
+    def start(self, memory: torch.Tensor, tag: int, at_end: Callable[[BaseException | None], object]) -> Receive:
+        """Starts a receive, which calls `at_end` with its error. Cost: a thread, unless the tag has one."""
         receive = Receive(memory, tag)
+        receive.on_end(at_end)
         with self._lock:
             if tag in self._waiting:
                 self._waiting[tag].append(receive)

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-import accord
-
 
 class Background:
     """Has ended once finish() was called, with an error or without."""
@@ -16,7 +14,7 @@ class Background:
         self.error: BaseException | None = None
         self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._at_end: list[Callable[[accord.Error | None], object]] = []
+        self._at_end: list[Callable[[BaseException | None], object]] = []
 
     def finish(self, error: BaseException | None = None) -> None:
         """Called once."""
@@ -30,7 +28,7 @@ class Background:
     def test(self) -> bool:
         return self._ended.is_set()
 
-    def on_end(self, callback: Callable[[accord.Error | None], object]) -> None:
+    def on_end(self, callback: Callable[[BaseException | None], object]) -> None:
         with self._lock:
             if not self._ended.is_set():
                 self._at_end.append(callback)

@@ -52,6 +52,7 @@ __all__ = [
     "error_type_of",
     "factor_of",
     "first_rank_of",
+    "group_count",
     "is_registered",
     "make_group",
     "name_backends",
@@ -300,9 +301,17 @@ def window_attr(is_mapped: bool) -> Any:
     return attr
 
 
-def renumber_ranks(group: dist.ProcessGroup, size: int) -> None:
-    """Makes torch take the ranks of `group`, the default group, for 0 to size - 1."""
-    distributed_c10d._world.pg_group_ranks[group] = {rank: rank for rank in range(size)}
+def renumber_ranks(group: dist.ProcessGroup, size: int, groups: int) -> None:
+    """Makes torch take the ranks of `group`, the default group, for 0 to size - 1, and count `groups` groups that were
+    created so far: the number is part of the next ones' names."""
+    if is_registered(group):
+        distributed_c10d._world.pg_group_ranks[group] = {rank: rank for rank in range(size)}
+        distributed_c10d._world.group_count = groups
+
+
+def group_count() -> int:
+    """Returns how many groups this process has created."""
+    return distributed_c10d._world.group_count
 
 
 def first_rank_of(group: dist.ProcessGroup) -> int:

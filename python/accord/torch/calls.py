@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ class Calls:
         self._sequence_number = 0
         self._has_aborted = False  # the present communicator
         self._abort_hooks: dict[int, Callable[[], None]] = {}
+        self._hooks_lock = threading.Lock()
+        self._hooks_have_run = False  # for the present communicator
         self._new_timeout: timedelta | None = None
         self._batches: dict[int, Listed] = {}  # of threads that list calls, by thread id
 
@@ -145,29 +148,36 @@ class Calls:
     supports_abort_hooks = True
 
     def register_abort_hook(self, hook_id: int, hook: Callable[[], None]) -> None:
-        """Calls `hook` once when this communicator fails or is aborted: on the thread whose call finds the failure, or
-        on accord's progress thread. Hooks apply to calls that begin after their registration."""
-        if hook_id in self._abort_hooks:
-            raise ValueError(f"accord: abort hook {hook_id} is already registered")
-        self._abort_hooks[hook_id] = hook
+        """Calls `hook` when a call finds that the group has failed, or when the group is aborted, once until it is
+        reconfigured: on the thread of that call, or on accord's progress thread. Hooks apply to calls that begin after
+        their registration."""
+        with self._hooks_lock:
+            if hook_id in self._abort_hooks:
+                raise ValueError(f"accord: abort hook {hook_id} is already registered")
+            self._abort_hooks[hook_id] = hook
 
     def unregister_abort_hook(self, hook_id: int) -> None:
-        self._abort_hooks.pop(hook_id, None)
+        with self._hooks_lock:
+            self._abort_hooks.pop(hook_id, None)
 
     def get_error(self) -> Any:
         """Returns the kind of failure of the group, as torch's ErrorType: SUCCESS while it works, and after abort() of
         this rank, which is no error."""
         return c10d.error_type_of(None if self._has_aborted else self._comm.error)
 
-    def _on_failure(self, error: accord.Error | None) -> None:
+    def _on_failure(self, error: BaseException | None) -> None:
         """Runs the abort hooks if the communicator has failed."""
         if error is not None and self._abort_hooks and self._comm.state == "failed":
             self._run_abort_hooks()
 
     def _run_abort_hooks(self) -> None:
-        hooks, self._abort_hooks = self._abort_hooks, {}
-        for hook in hooks.values():
-            hook()
+        """Runs all hooks, also if one of them raises; then raises the first such error."""
+        with self._hooks_lock:
+            hooks = [] if self._hooks_have_run else list(self._abort_hooks.values())
+            self._hooks_have_run = True
+        with contextlib.ExitStack() as stack:
+            for hook in reversed(hooks):
+                stack.callback(hook)
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of later calls that have none of their own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -112,20 +112,20 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
 
 def _reconfigurable(options: Any, chosen: Options, store: dist.Store) -> ReconfigurableProcessGroup:
     """Creates a group that other ranks take part in only once it is reconfigured."""
-    try:
-        base = accord.Communicator.alone(
-            name=str(options.group_id),
-            timeout=options.timeout,
-            transport=chosen.transport,
-            select=chosen.select,
-            hints=chosen.hints,
+    if dist.is_initialized():
+        raise accord.Unsupported("accord: only the default group can be created with enable_reconfigure")
+    name, rank, size, timeout = str(options.group_id), options.group_rank, options.group_size, options.timeout
+
+    def make_base() -> accord.Communicator:
+        return accord.Communicator.alone(
+            name=name, timeout=timeout, transport=chosen.transport, select=chosen.select, hints=chosen.hints
         )
+
+    try:
+        group = ReconfigurableProcessGroup(make_base, rank, size, store, timeout, chosen.window_bytes)
     except accord.Error as error:
-        raise as_torch_error(error, range(options.group_size)) from None
-    group = ReconfigurableProcessGroup(
-        base, options.group_rank, options.group_size, store, options.timeout, chosen.window_bytes
-    )
-    group.options_given = chosen
+        raise as_torch_error(error, range(size)) from None
+    group.options_given = replace(chosen, enable_reconfigure=False)  # for the group of those that shrink() leaves
     return group
 
 

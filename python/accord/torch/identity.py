@@ -25,6 +25,7 @@ class Identity:
     _others: Any
     _sequence_number: int
     _timeout: timedelta
+    _new_timeout: timedelta | None
     _window: accord.Window | None
 
     def __init__(self, name: str, store: dist.Store) -> None:
@@ -116,7 +117,7 @@ class Identity:
 
     def new_window(self, tensor: torch.Tensor | None = None) -> Window:
         """Creates a window, and registers `tensor` if one is given. Collective, as is Window.tensor_register()."""
-        window = Window(self._comm, self._global_ranks)
+        window = Window(self._comm, self._global_ranks, self._new_timeout)
         if tensor is not None:
             window.tensor_register(tensor)
         return window

@@ -32,9 +32,12 @@ class MonitoredBarrier:
     arrival, so that it is not taken for a later barrier.
     """
 
-    def __init__(self, store: dist.Store, comm: accord.Communicator, global_ranks: Sequence[int]) -> None:
-        """REQUIRES: announce() was called with that store before."""
+    def __init__(
+        self, store: dist.Store, comm: accord.Communicator, global_ranks: Sequence[int], is_announced: bool = True
+    ) -> None:
+        """is_announced: announce() was called with that store; otherwise rank 0 does so at the first barrier."""
         self._root = store
+        self._is_announced = is_announced
         self._comm = comm
         self._rank = comm.rank
         self._size = comm.size
@@ -68,6 +71,8 @@ class MonitoredBarrier:
 
     def _open_store(self) -> dist.Store:
         if self._store is None:
+            if self._rank == 0 and not self._is_announced:
+                announce(self._root)
             group = self._root.get("monitored_barrier/group").decode()
             self._store = dist.PrefixStore(f"monitored_barrier/{group}", self._root)
         return self._store

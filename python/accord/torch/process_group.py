@@ -68,17 +68,22 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         self._timeout = timeout
         self._process = os.getpid()
         self._others = OtherDevices(self, store, timeout, of_other_devices)
-        self._use(comm, global_ranks, window, store)
+        self._use(comm, global_ranks, window, MonitoredBarrier(store, comm, global_ranks))
 
     def _use(
-        self, comm: accord.Communicator, global_ranks: list[int], window: accord.Window | None, store: dist.Store
+        self,
+        comm: accord.Communicator,
+        global_ranks: list[int],
+        window: accord.Window | None,
+        monitored_barrier: MonitoredBarrier,
     ) -> None:
-        """Makes later calls those of `comm`. store: for monitored barriers; its rank 0 has called announce()."""
+        """Makes later calls those of `comm`."""
         self._comm = comm
-        self._has_aborted = False
+        self._has_aborted = self._hooks_have_run = False
+        self._sequence_number = 0
         self._global_ranks = global_ranks
         self._window = window
-        self._monitored_barrier = MonitoredBarrier(store, comm, global_ranks)
+        self._monitored_barrier = monitored_barrier
         self._any_source = AnySource(comm)
 
     @property
@@ -335,7 +340,8 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         memory = target(tensor, "recv", back)
 
         def start() -> ReceiveWork:
-            return ReceiveWork(self._any_source.start(memory, tag), (tensor,), back, self._global_ranks)
+            receive = self._any_source.start(memory, tag, self._on_failure)
+            return ReceiveWork(receive, (tensor,), back, self._global_ranks)
 
         self._sequence_number += 1
         return recorded("recvAnySource", (tensor,), start) if c10d.profiler_enabled() else start()
@@ -378,11 +384,13 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     # Shutdown.
 
     def abort(self) -> None:
-        self._run_abort_hooks()
-        self._has_aborted = True
-        self._comm.abort("torch.distributed aborted the process group")
-        for other in self._others.groups():
-            other.abort()
+        try:
+            self._run_abort_hooks()
+        finally:
+            self._has_aborted = True
+            self._comm.abort("torch.distributed aborted the process group")
+            for other in self._others.groups():
+                other.abort()
 
     def shutdown(self) -> None:
         if os.getpid() != self._process:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from datetime import timedelta
 from typing import Any, Protocol
 
+import torch
 import torch.distributed as dist
 
 import accord
 from accord.torch import c10d
 from accord.torch.background import Background
 from accord.torch.errors import as_torch_error
-from accord.torch.monitored_barrier import announce
+from accord.torch.monitored_barrier import MonitoredBarrier
 from accord.torch.process_group import ProcessGroup
 from accord.torch.work import Work
 
@@ -30,15 +31,16 @@ class ReconfigureOptions(Protocol):
 class NotFormed:
     """Takes the place of the communicator of a group that has none at present. Calls raise WrongState."""
 
-    def __init__(self, base: accord.Communicator, rank: int, size: int, why: str) -> None:
-        """base: the communicator with whose handle the group can be formed again."""
+    def __init__(self, base: accord.Communicator, rank: int, size: int, why: str, is_forming: bool = False) -> None:
+        """base: the communicator with whose handle the group can be formed again, or is at present."""
         self.base = base
         self.rank = rank
         self.size = size
         self.name = base.name
-        self.state = "failed"
+        self.state = "not formed"
         self.error: accord.Error | None = None
         self._why = why
+        self._is_forming = is_forming
 
     def handle(self) -> str:
         return self.base.handle()
@@ -47,7 +49,9 @@ class NotFormed:
         return []
 
     def abort(self, reason: str) -> None:
-        """Does nothing: there is no call that could be ended."""
+        """Ends a reconfiguration in progress, on all ranks."""
+        if self._is_forming:
+            self.base.close()
 
     def close(self) -> None:
         self.base.close()
@@ -65,18 +69,22 @@ class ReconfigurableProcessGroup(ProcessGroup):
 
     def __init__(
         self,
-        base: accord.Communicator,
+        make_base: Callable[[], accord.Communicator],
         rank: int,
         size: int,
         store: dist.Store,
         timeout: timedelta,
         window_bytes: int,
     ) -> None:
-        """rank, size: those that the program passed. They count until the first reconfigure()."""
+        """make_base: creates a communicator of this rank alone. rank, size: those that the program passed. They count
+        until the first reconfigure()."""
         why = "the group is not formed yet; call torch.distributed._reconfigure() first"
+        self._make_base = make_base
         self._window_bytes = window_bytes
         self._reconfiguring = threading.Lock()
-        super().__init__(NotFormed(base, rank, size, why), store, list(range(size)), timeout)
+        self._changing = threading.Lock()  # of _comm and _is_shut_down
+        self._is_shut_down = False
+        super().__init__(NotFormed(make_base(), rank, size, why), store, list(range(size)), timeout)
 
     # torch calls the first two from Python, the others from C++.
 
@@ -104,60 +112,77 @@ class ReconfigurableProcessGroup(ProcessGroup):
         """Forms the group of the ranks with `opts.handles`, in the background: a list numbers the ranks, a set leaves
         their order to accord. All of them call it with the same `opts.uuid`, which no earlier call had. Until it has
         ended, other calls raise WrongState. If it fails, the group is as it was before, and the ranks may try again with
-        new handles. Otherwise calls of the earlier group that have not ended fail."""
+        new handles. Otherwise calls of the earlier group that have not ended fail. abort() ends it."""
         self._check_single_backend()
+        uuid, timeout = str(opts.uuid), self._timeout if opts.timeout is None else opts.timeout
+        handles = set(opts.handles) if isinstance(opts.handles, Set) else list(opts.handles)
         if not self._reconfiguring.acquire(blocking=False):
             raise as_torch_error(accord.WrongState("the group is being reconfigured already"), self._global_ranks)
         before = self._comm
         base = before.base if isinstance(before, NotFormed) else before
-        timeout = self._timeout if opts.timeout is None else opts.timeout
-        handles = set(opts.handles) if isinstance(opts.handles, Set) else list(opts.handles)
-        self._comm = NotFormed(base, before.rank, before.size, "the group is being reconfigured")
+        self._comm = NotFormed(base, before.rank, before.size, "the group is being reconfigured", is_forming=True)
         work = Background()
-        thread = threading.Thread(
-            target=self._form,
-            args=(before, base, str(opts.uuid), handles, timeout, work),
-            name="accord-reconfigure",
-            daemon=True,
-        )
-        thread.start()
-        return Work(work, (), (), range(max(len(handles), self._comm.size)))
 
-    def _form(
-        self,
-        before: accord.Communicator | NotFormed,
-        base: accord.Communicator,
-        uuid: str,
-        handles: list[str] | set[str],
-        timeout: timedelta,
-        work: Background,
-    ) -> None:
+        def form() -> None:
+            failure: BaseException | None = None
+            try:
+                self._form(base, uuid, handles, timeout)
+            except BaseException as error:
+                failure = error.with_traceback(None)  # which would keep a communicator that is not used
+                self._comm = self._after_failure(before, base)
+            finally:
+                self._reconfiguring.release()
+                work.finish(failure)
+
         try:
-            formed = base.reconfigure(uuid, handles, timeout=timeout)
-            window = formed.window(self._window_bytes) if self._window_bytes else None
-            store = dist.PrefixStore(f"reconfigured {uuid}", self._store)
-            if formed.rank == 0:
-                announce(store)
-        except BaseException as error:
+            threading.Thread(target=form, name="accord-reconfigure", daemon=True).start()
+        except BaseException:
             self._comm = before
             self._reconfiguring.release()
-            work.finish(error)
-            return
-        self._use(formed, list(range(formed.size)), window, store)
-        c10d.renumber_ranks(self, formed.size)
+            raise
+        return Work(work, (), (), range(max(len(handles), before.size)))
+
+    def _form(self, base: accord.Communicator, uuid: str, handles: list[str] | set[str], timeout: timedelta) -> None:
+        formed = base.reconfigure(uuid, handles, timeout=timeout)
+        try:
+            window = formed.window(self._window_bytes) if self._window_bytes else None
+            groups = torch.tensor([c10d.group_count()])
+            formed.all_reduce(groups, "max")
+            ranks = list(range(formed.size))
+            store = dist.PrefixStore(f"reconfigured {uuid}", self._store)
+            barrier = MonitoredBarrier(store, formed, ranks, is_announced=False)
+            with self._changing:
+                if self._is_shut_down:
+                    raise accord.Closed("the process group was destroyed while it was reconfigured")
+                self._use(formed, ranks, window, barrier)
+                c10d.renumber_ranks(self, formed.size, int(groups))
+        except BaseException:
+            formed.close()
+            raise
         base.close()
-        self._reconfiguring.release()
-        work.finish()
+
+    def _after_failure(
+        self, before: accord.Communicator | NotFormed, base: accord.Communicator
+    ) -> accord.Communicator | NotFormed:
+        """Returns what the group has after a failure: what it had before, or a base of its own if abort() closed that."""
+        if base.state != "closed" or self._is_shut_down:
+            return before
+        return NotFormed(self._make_base(), before.rank, before.size, "the reconfiguration was aborted")
+
+    def shutdown(self) -> None:
+        with self._changing:
+            self._is_shut_down = True
+        super().shutdown()
 
     def _check_single_backend(self) -> None:
         if len({*c10d.backends_of(self).values(), "accord"}) > 1:
             raise RuntimeError("accord: a group with multiple backends cannot be reconfigured")
 
 
-def reconfigure_handle(group: dist.ProcessGroup | None = None) -> str:
-    """Returns the text by which the other ranks name this one in reconfigure(). `group`: None stands for the default
-    group. Like dist._get_reconfigure_handle(), which torch has from 2.14 on."""
-    return _reconfigurable(group).get_reconfigure_handle()
+def reconfigure_handle() -> str:
+    """Returns the text by which the other ranks name this one in reconfigure(). Like dist._get_reconfigure_handle(),
+    which torch has from 2.14 on."""
+    return _default_group().get_reconfigure_handle()
 
 
 def reconfigure(
@@ -165,18 +190,17 @@ def reconfigure(
     handles: Sequence[str] | Set[str],
     *,
     timeout: float | timedelta | None = None,
-    group: dist.ProcessGroup | None = None,
 ) -> None:
-    """Forms `group` (None: the default group), which was created with enable_reconfigure, of the ranks with these
-    handles; returns when all of them have. Like dist._reconfigure(), which torch has from 2.14 on. timeout: in seconds;
-    None stands for the group's."""
+    """Forms the default group, which was created with enable_reconfigure, of the ranks with these handles; returns when
+    all of them have. Like dist._reconfigure(), which torch has from 2.14 on. timeout: in seconds; None stands for the
+    group's."""
     limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
     options = types.SimpleNamespace(uuid=uuid, handles=handles, timeout=limit, hints={})
-    _reconfigurable(group).reconfigure(options).wait()
+    _default_group().reconfigure(options).wait()
 
 
-def _reconfigurable(group: dist.ProcessGroup | None) -> ReconfigurableProcessGroup:
-    found = dist.group.WORLD if group is None else group
+def _default_group() -> ReconfigurableProcessGroup:
+    found = dist.group.WORLD
     if not isinstance(found, ReconfigurableProcessGroup):
         raise TypeError(f"accord: {found!r} cannot be reconfigured; create it with enable_reconfigure=True")
     return found

@@ -21,9 +21,11 @@ class Window:
     """One tensor of each rank. It has the methods of torch's Window, but not its class, which Python cannot extend. The
     ranks of its methods are ranks of the group."""
 
-    def __init__(self, comm: accord.Communicator, global_ranks: Sequence[int]) -> None:
+    def __init__(self, comm: accord.Communicator, global_ranks: Sequence[int], timeout: timedelta | None) -> None:
+        """timeout: of waits; None stands for the communicator's."""
         self._comm = comm
         self._global_ranks = global_ranks
+        self._timeout = timeout
         self._window: accord.Window | None = None
         self._tensor: torch.Tensor | None = None
         self._owned: torch.Tensor | None = None
@@ -36,16 +38,13 @@ class Window:
             raise RuntimeError("accord: the window has a tensor already; call tensor_deregister() first")
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             raise ValueError("accord: a window needs a dense tensor on the CPU")
-        try:
-            self._window = self._comm.window(tensor.nbytes)
-        except accord.Error as error:
-            raise as_torch_error(error, self._global_ranks) from None
-        local = self._viewed(self._window.local, tensor)
+        window = self._run(self._comm.window, tensor.nbytes)
+        local = self._viewed(window.local, tensor)
         with torch.no_grad():
             local.copy_(tensor)
             tensor.data = local
         self._run(self._comm.barrier)  # puts of the other ranks come after the copy
-        self._tensor = local
+        self._window, self._tensor = window, local
         self._owned = tensor if owning else None
 
     def tensor_deregister(self) -> None:
@@ -75,7 +74,7 @@ class Window:
         Raises Timeout after `opts.timeout`, or else the group's timeout; the signal can still be waited for."""
         window, _ = self._registered()
         timeout = getattr(opts, "timeout", None)
-        limit = None if timeout is None or timeout < timedelta(0) else timeout
+        limit = self._timeout if timeout is None or timeout < timedelta(0) else timeout
         if not async_op:
             self._run(window.wait, peer_rank, timeout=limit)
             return FinishedWork()

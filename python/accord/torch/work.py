@@ -124,9 +124,9 @@ class Work(dist.Work):
     def is_success(self) -> bool:
         return self.is_completed() and self._work.error is None
 
-    def exception(self) -> accord.Error | None:
+    def exception(self) -> BaseException | None:
         error = self._work.error
-        return None if error is None else as_torch_error(error, self._global_ranks)
+        return as_torch_error(error, self._global_ranks) if isinstance(error, accord.Error) else error
 
     def result(self) -> list[torch.Tensor]:
         self.wait()

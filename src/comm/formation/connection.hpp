@@ -15,12 +15,14 @@ namespace accord::comm {
 class Connection {
  public:
   /// `socket`: connected and non-blocking. Messages of more than `limit` bytes are a failure of the other side.
-  Connection(UniqueFd socket, std::size_t limit) : socket_(std::move(socket)), limit_(limit) {}
+  Connection(UnsharedFd socket, std::size_t limit) : socket_(std::move(socket)), limit_(limit) {}
 
   /// Queues a message; several connections may share its bytes.
   void send(std::shared_ptr<const std::string> message);
   /// Sends and receives what is possible now.
   void advance();
+  /// Forgets what has arrived.
+  void discard() { received_.clear(), used_ = 0; }
   /// The next message that has arrived whole.
   std::optional<std::string> next();
   /// The other side has closed the connection, or has sent what is no message. Messages that arrived before it can

@@ -38,13 +38,31 @@ Result<std::vector<Handle>> handles_in_order(std::span<const std::string> texts,
   return handles;
 }
 
-/// The last round: whether all ranks have connected.
+/// Connecting ends this much before the meeting, or a quarter of the time, so that the last round can still say why it
+/// failed.
+constexpr Duration kConfirmTime = std::chrono::seconds(1);
+
+Deadline connect_deadline(const FormationMeeting& meeting) {
+  const Duration left = meeting.deadline().remaining();
+  return Deadline::in(left - std::min(kConfirmTime, left / 4));
+}
+
+/// The last round: whether all ranks have connected. Returns this rank's own failure, or else that of the first rank
+/// with one.
 Status confirm(FormationMeeting& meeting, const Status& mine, std::string_view where) {
-  return meeting.exchange(mine.message().substr(0, kMaxText), [&](Rank from, const std::string& text) -> Status {
+  using Message = FormationMessage;
+  const Status told(mine.code(), mine.message().substr(0, kMaxText / 2), mine.ranks());
+  const std::string text = mine.ok() ? "" : encode(Message{.kind = Message::Kind::kFailed, .failure = told});
+  const Status exchanged = meeting.exchange(text, [&](Rank from, const std::string& theirs) -> Status {
     if (!mine.ok()) return mine;
-    if (text.empty()) return {};
-    return Status(StatusCode::kPeerLost, fmt::format("{}: rank {} could not connect: {}", where, from, text), {from});
+    if (theirs.empty()) return {};
+    const Result<Message> message = decode_message(theirs);
+    if (!message.ok()) return message.status();
+    const Status& failure = message->failure;
+    return Status(failure.code(), fmt::format("{}: rank {} could not connect: {}", where, from, failure.message()),
+                  failure.ranks().empty() ? std::vector{from} : failure.ranks());
   });
+  return exchanged.ok() || mine.ok() ? exchanged : mine;
 }
 
 }  // namespace
@@ -64,7 +82,7 @@ Result<std::shared_ptr<Group>> reconfigure(Group& group, std::string_view uuid, 
                       .size = static_cast<int>(members.size()),
                       .options = group.options(),
                       .deadline = Deadline::in(options.timeout.value_or(group.options().timeout))};
-  ACCORD_ASSIGN_OR_RETURN(HandleListener listener, group.formation_point().take(uuid, where));
+  ACCORD_ASSIGN_OR_RETURN(HandleListener listener, group.formation_point().take(uuid, own, where));
   FormationMeeting meeting({.uuid = std::string(uuid),
                             .handles = std::move(members),
                             .rank = request.rank,
@@ -77,7 +95,9 @@ Result<std::shared_ptr<Group>> reconfigure(Group& group, std::string_view uuid, 
                            std::move(listener));
   Result<std::shared_ptr<Group>> made =
       join(request, [&](std::string_view, const std::string& mine, const OnText& on_text) {
-        return meeting.exchange(mine, on_text);
+        const Status exchanged = meeting.exchange(mine, on_text);
+        request.deadline = connect_deadline(meeting);
+        return exchanged;
       });
   ACCORD_RETURN_IF_ERROR(confirm(meeting, made.status(), where));
   meeting.finish();

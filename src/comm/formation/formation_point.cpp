@@ -16,17 +16,18 @@ Result<std::string> FormationPoint::handle() {
   return to_text(listener_->handle);
 }
 
-Result<HandleListener> FormationPoint::take(std::string_view uuid, std::string_view where) {
+Result<HandleListener> FormationPoint::take(std::string_view uuid, const Handle& handle, std::string_view where) {
   const std::lock_guard lock(mutex_);
-  if (!listener_)
-    return Status(StatusCode::kWrongState,
-                  fmt::format("{}: this rank has no handle; every handle is for one reconfiguration", where));
+  if (!listener_ || listener_->handle != handle)
+    return Status(
+        StatusCode::kWrongState,
+        fmt::format("{}: another thread of this rank has used the handle; each is for one reconfiguration", where));
+  HandleListener taken = *std::move(listener_);
+  listener_.reset();
   const std::lock_guard of_uuids(uuids_->mutex);
   if (!uuids_->used.emplace(uuid).second)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{}: the uuid {} was already used", where, quoted_text(uuid)));
-  HandleListener taken = *std::move(listener_);
-  listener_.reset();
   return taken;
 }
 

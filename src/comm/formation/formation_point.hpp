@@ -18,9 +18,10 @@ class FormationPoint {
  public:
   /// Returns the text of the current handle; opens a listener the first time, and again after take().
   Result<std::string> handle();
-  /// Returns the listener behind the current handle, for one formation. kInvalidArgument if `uuid` was passed before,
-  /// here or to a point that this one follows; kWrongState if there is no handle.
-  Result<HandleListener> take(std::string_view uuid, std::string_view where);
+  /// Returns the listener behind `handle`, for one formation. kWrongState if that is not the current handle any more.
+  /// kInvalidArgument if `uuid` was passed before, here or to a point that this one follows; the handle is used up then
+  /// as well, so that ranks which wait for this one learn that it does not come.
+  Result<HandleListener> take(std::string_view uuid, const Handle& handle, std::string_view where);
   /// No other rank can reach this one by its handle any more.
   void close();
   /// Makes this point, that of a group formed from `other`'s, refuse the uuids that `other` does.

@@ -68,7 +68,7 @@ Result<HandleListener> HandleListener::open() {
                                    .key = std::move(key),
                                    .port = listener.port,
                                    .addresses = std::move(addresses)},
-                        .socket = UnsharedFd(std::move(listener.socket))};
+                        .socket = std::move(listener.socket)};
 }
 
 }  // namespace accord::comm

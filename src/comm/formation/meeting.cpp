@@ -31,6 +31,8 @@ constexpr int kProtocol = 1;
 constexpr int kPollMilliseconds = 20;
 constexpr std::size_t kMaxStrangers = 1024;
 constexpr std::size_t kMaxRejected = 64;
+constexpr std::size_t kMaxNamed = 4;
+constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 constexpr Duration kFarewellTimeout = std::chrono::seconds(1);
 /// Rank 0 decides that a rank is late and says so; the others give it this much longer before they decide themselves.
 constexpr Duration kVerdictTimeout = std::chrono::milliseconds(500);
@@ -39,7 +41,7 @@ struct Greeting {
   int protocol = 0;
   std::string to;
   std::string from;
-  std::string uuid;
+  std::string uuid;  ///< a hash of it
   std::string digest;
   Rank rank = -1;
   int size = 0;
@@ -60,10 +62,12 @@ std::optional<Greeting> parse_greeting(const std::string& text) {
   }
 }
 
+std::string hash_of(const std::string& text) { return hex64(xxh3(std::as_bytes(std::span(text)))); }
+
 std::string digest_of(const FormationRequest& request) {
   std::string all = request.uuid;
   for (const Handle& handle : request.handles) all += '\n' + to_text(handle);
-  return hex64(xxh3(std::as_bytes(std::span(all))));
+  return hash_of(all);
 }
 
 Deadline earlier(Deadline a, Deadline b) { return b.at() < a.at() ? b : a; }
@@ -141,7 +145,7 @@ std::string FormationMeeting::hello_to(Rank rank) const {
   const Json object = {{"protocol", kProtocol},
                        {"to", request_.handles[rank].key},
                        {"from", listener_.handle.key},
-                       {"uuid", request_.uuid},
+                       {"uuid", hash_of(request_.uuid)},
                        {"digest", digest_},
                        {"rank", request_.rank},
                        {"size", size()}};
@@ -199,20 +203,28 @@ void FormationMeeting::give_up(const Status& why) {
 }
 
 void FormationMeeting::accept_callers() {
+  hear_strangers();
   while (true) {
     Result<UniqueFd> socket = transport::tcp::accept_call(listener_.socket.get());
-    if (!socket.ok()) return protocol_.fail(socket.status().with_context(request_.where));
-    if (!socket->valid()) break;
-    if (strangers_.size() == kMaxStrangers) strangers_.erase(strangers_.begin());
-    strangers_.emplace_back(std::move(*socket));
+    if (socket.ok() && !socket->valid()) break;
+    if (!socket.ok() && strangers_.empty()) return protocol_.fail(socket.status().with_context(request_.where));
+    // Callers say hello at once, so the oldest of those that have not is the least likely to be a rank.
+    if (!socket.ok() || strangers_.size() == kMaxStrangers) strangers_.erase(strangers_.begin());
+    if (!socket.ok()) continue;
+    strangers_.push_back({IncomingCall(std::move(*socket)), Deadline::in(kHelloTimeout)});
+    if (strangers_.size() == kMaxStrangers) hear_strangers();
   }
-  std::vector<IncomingCall> rest;
-  for (IncomingCall& call : std::exchange(strangers_, {})) {
-    if (!call.advance()) continue;
-    if (call.has_hello()) {
-      receive(std::move(call));
-    } else {
-      rest.push_back(std::move(call));
+  hear_strangers();
+}
+
+void FormationMeeting::hear_strangers() {
+  std::vector<Stranger> rest;
+  for (Stranger& stranger : std::exchange(strangers_, {})) {
+    if (!stranger.call.advance()) continue;
+    if (stranger.call.has_hello()) {
+      receive(std::move(stranger.call));
+    } else if (!stranger.deadline.passed()) {
+      rest.push_back(std::move(stranger));
     }
   }
   strangers_ = std::move(rest);
@@ -221,10 +233,10 @@ void FormationMeeting::accept_callers() {
 void FormationMeeting::receive(IncomingCall call) {
   const std::optional<Greeting> hello = parse_greeting(call.hello());
   if (!hello || hello->to != listener_.handle.key) return;  // a stranger
-  if (hello->protocol != kProtocol || hello->uuid != request_.uuid)
+  if (hello->protocol != kProtocol || hello->uuid != hash_of(request_.uuid))
     return reject(std::move(call),
-                  Status(StatusCode::kMismatch, fmt::format("{}: {} takes part in another one, \"{}\"", request_.where,
-                                                            describe(listener_.handle), request_.uuid)));
+                  Status(StatusCode::kMismatch, fmt::format("{}: {} takes part in another one, {}", request_.where,
+                                                            describe(listener_.handle), quoted_text(request_.uuid))));
   const auto from = std::find_if(request_.handles.begin(), request_.handles.end(),
                                  [&](const Handle& handle) { return handle.key == hello->from; });
   const bool is_listed = from != request_.handles.end();
@@ -281,6 +293,7 @@ void FormationMeeting::read_messages() {
   for (auto& [rank, connection] : called_) read_from(rank, connection, true);
   std::erase_if(rejected_, [](Connection& connection) {
     connection.advance();
+    connection.discard();
     return connection.has_ended();
   });
 }
@@ -290,12 +303,16 @@ void FormationMeeting::read_from(Rank rank, Connection& connection, bool ends_me
   while (const std::optional<std::string> bytes = connection.next()) {
     Result<FormationMessage> message = decode_message(*bytes);
     if (!message.ok()) return lose(rank, "sent what is no message");
-    // A rank that rejects the call does not know this rank's number for it.
-    if (message->kind == FormationMessage::Kind::kFailed && message->failure.ranks().empty())
-      message->failure = Status(message->failure.code(), message->failure.message(), {rank});
-    // The first rank that can wait no longer ends the meeting, and rank 0 tells all why.
-    if (request_.rank == 0 && message->kind == FormationMessage::Kind::kText)
+    if (message->kind == FormationMessage::Kind::kFailed) {
+      std::vector<Rank> ranks = message->failure.ranks();
+      std::erase_if(ranks, [&](Rank named) { return named < 0 || named >= size(); });
+      // A rank that rejects the call does not know this rank's number for it.
+      if (ranks.empty()) ranks = {rank};
+      message->failure = Status(message->failure.code(), message->failure.message(), std::move(ranks));
+    } else {
+      // The first rank that can wait no longer ends the meeting, and rank 0 tells all why.
       request_.deadline = earlier(request_.deadline, Deadline::in(Duration(message->patience)));
+    }
     protocol_.on_message(rank, *std::move(message));
   }
   if (connection.has_ended() && ends_meeting) lose(rank, "has ended");
@@ -313,7 +330,8 @@ void FormationMeeting::check_deadline() {
   const std::vector<Rank> late = request_.rank == 0 ? protocol_.missing() : std::vector<Rank>{0};
   std::vector<std::string> names;
   for (const Rank r : late) names.push_back(named(r));
-  std::string text = fmt::format("{}: {} did not take part in time", request_.where, fmt::join(names, ", "));
+  const std::string who = late.size() > kMaxNamed ? ranks_text(late) : fmt::format("{}", fmt::join(names, ", "));
+  std::string text = fmt::format("{}: {} did not take part in time", request_.where, who);
   protocol_.fail(Status(StatusCode::kTimeout, std::move(text), late));
 }
 
@@ -336,13 +354,13 @@ void FormationMeeting::send_messages() {
 }
 
 std::shared_ptr<const std::string> FormationMeeting::bytes_of(FormationMessage message) const {
-  if (message.kind == FormationMessage::Kind::kText) message.patience = request_.deadline.remaining().count();
+  message.patience = request_.deadline.remaining().count();
   return std::make_shared<const std::string>(encode(message));
 }
 
 void FormationMeeting::wait() const {
   std::vector<pollfd> entries = {{listener_.socket.get(), POLLIN, 0}};
-  for (const IncomingCall& call : strangers_) entries.push_back({call.fd(), POLLIN, 0});
+  for (const Stranger& stranger : strangers_) entries.push_back({stranger.call.fd(), POLLIN, 0});
   for (const auto& [rank, call] : calls_) entries.push_back({call.fd(), call.events(), 0});
   const auto add = [&](const Connection& connection) {
     if (!connection.has_ended()) entries.push_back({connection.fd(), connection.events(), 0});

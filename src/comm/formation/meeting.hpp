@@ -44,16 +44,24 @@ class FormationMeeting {
   /// An Exchange. Fails on all ranks if it fails on one. kPeerLost and kTimeout name the ranks that died or did not
   /// come, kMismatch those that have other handles.
   Status exchange(const std::string& mine, const OnText& on_text);
+  /// Ends when the first rank can wait no longer, as far as this rank knows: the first exchange tells.
+  Deadline deadline() const { return request_.deadline; }
   /// The group is formed: no other exchange follows.
   void finish();
 
  private:
+  /// A caller that has not said hello yet.
+  struct Stranger {
+    transport::tcp::IncomingCall call;
+    Deadline deadline = Deadline::never();
+  };
   int size() const { return static_cast<int>(request_.handles.size()); }
   std::string named(Rank rank) const;
   std::string hello_to(Rank rank) const;
   /// Everything that can be done without waiting.
   void advance();
   void accept_callers();
+  void hear_strangers();
   /// This rank's own reason to give up; the others learn that it has.
   void give_up(const Status& why);
   /// No rank that may still call is missing: only rank 0 is called.
@@ -80,12 +88,12 @@ class FormationMeeting {
   const std::string digest_;  ///< of uuid and handles
   const std::size_t message_limit_;
   FormationProtocol protocol_;
-  std::vector<transport::tcp::IncomingCall> strangers_;  ///< callers that have not said hello yet
-  std::map<Rank, transport::tcp::OutgoingCall> calls_;   ///< not answered yet
-  std::map<Rank, Connection> called_;                    ///< answered
-  std::map<Rank, Connection> callers_;                   ///< ranks that called this one
-  std::vector<Connection> rejected_;                     ///< other callers, while they read why
-  std::vector<FormationMessage> early_;                  ///< to rank 0, which has not answered yet
+  std::vector<Stranger> strangers_;                     ///< in the order of their arrival
+  std::map<Rank, transport::tcp::OutgoingCall> calls_;  ///< not answered yet
+  std::map<Rank, Connection> called_;                   ///< answered
+  std::map<Rank, Connection> callers_;                  ///< ranks that called this one
+  std::vector<Connection> rejected_;                    ///< other callers, while they read why
+  std::vector<FormationMessage> early_;                 ///< to rank 0, which has not answered yet
 };
 
 }  // namespace accord::comm

@@ -35,13 +35,14 @@ Result<FormationMessage> decode_message(std::string_view bytes) {
     FormationMessage message;
     const int kind = object.at("kind").get<int>();
     const int code = object.at("code").get<int>();
-    object.at("step").get_to(message.step);
     object.at("texts").get_to(message.texts);
-    object.at("patience").get_to(message.patience);
     const bool has_failed = kind == static_cast<int>(FormationMessage::Kind::kFailed);
-    if (kind >= 0 && kind <= static_cast<int>(FormationMessage::Kind::kFailed) && code >= 0 && code <= kLastCode &&
-        (code != 0) == has_failed) {
+    const bool is_whole = object.at("patience").is_number_unsigned() && object.at("step").is_number_unsigned();
+    if (is_whole && kind >= 0 && kind <= static_cast<int>(FormationMessage::Kind::kFailed) && code >= 0 &&
+        code <= kLastCode && (code != 0) == has_failed) {
       message.kind = static_cast<FormationMessage::Kind>(kind);
+      message.step = object.at("step").get<std::uint64_t>();
+      message.patience = object.at("patience").get<std::int64_t>();
       if (has_failed)
         message.failure = Status(static_cast<StatusCode>(code), object.at("reason").get<std::string>(),
                                  object.at("ranks").get<std::vector<Rank>>());

@@ -22,7 +22,7 @@ struct FormationMessage {
   Kind kind = Kind::kText;
   std::uint64_t step = 0;  ///< counted from 1
   std::vector<std::string> texts = {};
-  std::int64_t patience = 0;  ///< for kText: how long the sender will wait, in nanoseconds
+  std::int64_t patience = 0;  ///< how long the sender, and rank 0 all ranks, will wait from now on, in nanoseconds
   Status failure = {};
 };
 

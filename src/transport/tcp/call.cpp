@@ -39,9 +39,6 @@ std::string with_header(std::string_view hello) {
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-// An unplugged cable or a host that is down is not a refusal: it may recover before the deadline.
-bool is_refusal(int error) { return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE; }
-
 }  // namespace
 
 Result<std::string> random_cookie() {
@@ -54,7 +51,7 @@ Result<Listener> listen_for_calls() {
   Listener listener;
   constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
   const auto bound = [&](int family, const SocketAddress& any) {
-    listener.socket = UniqueFd(::socket(family, kType, 0));
+    listener.socket = UnsharedFd(UniqueFd(::socket(family, kType, 0)));
     if (!listener.socket.valid()) return false;
     if (family == AF_INET6) {
       const int off = 0;
@@ -86,19 +83,36 @@ Result<UniqueFd> accept_call(int listener) {
 OutgoingCall::OutgoingCall(std::vector<std::string> addresses, std::uint16_t port, std::string_view hello)
     : addresses_(std::move(addresses)), port_(port), text_(with_header(hello)) {}
 
-void OutgoingCall::next_address(bool was_refused) {
+// An unplugged cable or a host that is down is not a refusal: it may recover before the deadline. An address to which
+// there is no way from here, such as one of IPv6 where this host has none, says nothing about the listener.
+OutgoingCall::Failure OutgoingCall::failure_of(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EPIPE: return Failure::kRefused;
+    case ENETUNREACH:
+    case EADDRNOTAVAIL:
+    case EAFNOSUPPORT: return Failure::kUnreachable;
+    default: return Failure::kOther;
+  }
+}
+
+void OutgoingCall::next_address(Failure failure) {
   socket_.reset();
   at_ = (at_ + 1) % addresses_.size();
-  refusals_ = was_refused ? refusals_ + 1 : 0;
-  stage_ = refusals_ >= addresses_.size() ? Stage::kRefused : Stage::kDial;
+  if (failure == Failure::kOther) refusals_ = unreachable_ = 0;
+  if (failure == Failure::kRefused) ++refusals_;
+  if (failure == Failure::kUnreachable) ++unreachable_;
+  const bool is_gone = refusals_ > 0 && refusals_ + unreachable_ >= addresses_.size();
+  stage_ = is_gone ? Stage::kRefused : Stage::kDial;
 }
 
 Status OutgoingCall::dial() {
   ACCORD_ASSIGN_OR_RETURN(const SocketAddress address, socket_address(addresses_[at_], port_));
-  socket_ = UniqueFd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  socket_ = UnsharedFd(UniqueFd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket_.valid()) {
     if (errno != EAFNOSUPPORT) return errno_status(errno, "cannot open a TCP socket");
-    next_address(true);
+    next_address(Failure::kUnreachable);
     return {};
   }
   const int on = 1;
@@ -108,7 +122,7 @@ Status OutgoingCall::dial() {
   stage_ = Stage::kConnecting;
   if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 &&
       errno != EINPROGRESS)
-    next_address(is_refusal(errno));
+    next_address(failure_of(errno));
   return {};
 }
 
@@ -121,18 +135,18 @@ Status OutgoingCall::advance() {
       socklen_t length = sizeof error;
       ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
       if (error != 0) {
-        next_address(is_refusal(error));
+        next_address(failure_of(error));
       } else {
         stage_ = Stage::kSpeaking;
       }
     } else if (addresses_.size() > 1 && address_deadline_.passed()) {
-      next_address(false);
+      next_address(Failure::kOther);
     }
   }
   if (stage_ == Stage::kSpeaking) {
     const ssize_t sent = ::send(socket_.get(), text_.data() + sent_, text_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent > 0) sent_ += static_cast<std::size_t>(sent);
-    if (sent < 0 && !would_block()) next_address(is_refusal(errno));
+    if (sent < 0 && !would_block()) next_address(failure_of(errno));
     if (stage_ == Stage::kSpeaking && sent_ == text_.size()) stage_ = Stage::kListening;
   }
   if (stage_ == Stage::kListening) {
@@ -141,7 +155,7 @@ Status OutgoingCall::advance() {
     if (got == 1 && answer == kAcknowledged) {
       stage_ = Stage::kAcknowledged;
     } else if (got >= 0 || !would_block()) {
-      next_address(got >= 0 || is_refusal(errno));
+      next_address(got >= 0 ? Failure::kRefused : failure_of(errno));
     }
   }
   return {};

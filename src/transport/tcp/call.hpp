@@ -10,6 +10,7 @@
 #include "accord/status.hpp"
 #include "base/clock.hpp"
 #include "base/fd.hpp"
+#include "base/unshared_fd.hpp"
 
 namespace accord::transport::tcp {
 
@@ -21,7 +22,7 @@ inline constexpr std::size_t kMaxHelloBytes = std::size_t{128} << 10;
 
 /// A non-blocking listener on all addresses of this host, and its port.
 struct Listener {
-  UniqueFd socket;
+  UnsharedFd socket;
   std::uint16_t port = 0;
 };
 Result<Listener> listen_for_calls();
@@ -37,27 +38,35 @@ class OutgoingCall {
   /// Proceeds as far as possible. Fails only for a reason in this process.
   Status advance();
   bool is_acknowledged() const { return stage_ == Stage::kAcknowledged; }
-  /// Every address refused: nobody listens there any more.
+  /// Every address that can be reached from here refused: nobody listens there any more.
   bool refused() const { return stage_ == Stage::kRefused; }
   /// The descriptor to poll; -1 if none.
   int fd() const { return socket_.get(); }
   short events() const;
-  UniqueFd release_socket() { return std::move(socket_); }
+  UnsharedFd release_socket() { return std::move(socket_); }
 
  private:
   enum class Stage : std::uint8_t { kDial, kConnecting, kSpeaking, kListening, kAcknowledged, kRefused };
+  /// How an address failed.
+  enum class Failure : std::uint8_t {
+    kRefused,      ///< nobody listens there
+    kUnreachable,  ///< there is no way from here
+    kOther         ///< it may still answer
+  };
+  static Failure failure_of(int error);
   Status dial();
-  void next_address(bool was_refused);
+  void next_address(Failure failure);
 
   std::vector<std::string> addresses_;
   std::uint16_t port_;
   std::string text_;
   std::size_t sent_ = 0;
   std::size_t at_ = 0;
-  std::size_t refusals_ = 0;  ///< consecutive
+  std::size_t refusals_ = 0;     ///< since an address failed in another way
+  std::size_t unreachable_ = 0;  ///< likewise
   Stage stage_ = Stage::kDial;
   Deadline address_deadline_ = Deadline::never();  ///< time left for the current address
-  UniqueFd socket_;
+  UnsharedFd socket_;
 };
 
 /// An incoming connection.
@@ -72,10 +81,10 @@ class IncomingCall {
   /// Tells the caller that its hello arrived.
   void acknowledge();
   int fd() const { return socket_.get(); }
-  UniqueFd release_socket() { return std::move(socket_); }
+  UnsharedFd release_socket() { return std::move(socket_); }
 
  private:
-  UniqueFd socket_;
+  UnsharedFd socket_;
   std::string hello_;
   bool complete_ = false;
 };

@@ -23,7 +23,7 @@ struct MeetingPlace {
 
 /// A peer after hellos in both directions.
 struct Met {
-  UniqueFd socket;
+  UnsharedFd socket;
   Hello hello;
 };
 
@@ -53,7 +53,7 @@ class Assembly {
     Hello hello;
   };
 
-  Assembly(MeetingPlace place, int size, UniqueFd listener)
+  Assembly(MeetingPlace place, int size, UnsharedFd listener)
       : place_(std::move(place)), size_(size), listener_(std::move(listener)) {}
   Status accept_callers();
   bool is_connected(const Peer& peer) const {
@@ -64,7 +64,7 @@ class Assembly {
 
   MeetingPlace place_;
   int size_;
-  UniqueFd listener_;
+  UnsharedFd listener_;
   std::vector<tcp::IncomingCall> strangers_;  ///< callers that have not identified themselves yet
   /// kept from one meet() to the next: a peer may arrive before it is expected
   std::map<Rank, Caller> callers_;

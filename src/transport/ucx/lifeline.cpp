@@ -22,7 +22,7 @@ void send_farewell(int socket) {
   [[maybe_unused]] const ssize_t sent = ::send(socket, &kFarewell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-Result<std::shared_ptr<Lifeline>> Lifeline::create(UniqueFd socket) {
+Result<std::shared_ptr<Lifeline>> Lifeline::create(UnsharedFd socket) {
   UniqueFd events(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLRDHUP;
@@ -34,7 +34,7 @@ Result<std::shared_ptr<Lifeline>> Lifeline::create(UniqueFd socket) {
   return std::shared_ptr<Lifeline>(new Lifeline(std::move(socket), std::move(events)));
 }
 
-Lifeline::Lifeline(UniqueFd socket, UniqueFd events)
+Lifeline::Lifeline(UnsharedFd socket, UniqueFd events)
     : socket_(std::move(socket)), events_(std::move(events)), owner_(::getpid()) {}
 
 void Lifeline::say_farewell() {

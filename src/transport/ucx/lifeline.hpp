@@ -19,7 +19,7 @@ namespace accord::transport::ucx {
 class Lifeline {
  public:
   /// Takes a socket on which both sides have said hello. Costs one more descriptor.
-  static Result<std::shared_ptr<Lifeline>> create(UniqueFd socket);
+  static Result<std::shared_ptr<Lifeline>> create(UnsharedFd socket);
 
   /// Makes the peer see kLeft. Never blocks.
   void say_farewell();
@@ -30,7 +30,7 @@ class Lifeline {
   PeerState update();
 
  private:
-  Lifeline(UniqueFd socket, UniqueFd events);
+  Lifeline(UnsharedFd socket, UniqueFd events);
 
   const UnsharedFd socket_;
   const UniqueFd events_;

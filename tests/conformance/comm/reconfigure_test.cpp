@@ -1,14 +1,17 @@
 // Ranks form groups by each other's handles, on every transport.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <atomic>
 #include <functional>
 #include <thread>
 
+#include "comm/formation/handle.hpp"
 #include "ranks/handle_board.hpp"
 #include "ranks/thread_ranks.hpp"
+#include "transport/tcp/call.hpp"
 
 namespace accord {
 namespace {
@@ -167,6 +170,43 @@ TEST_P(Reconfigure, a_uuid_is_used_once) {
   });
 }
 
+TEST_P(Reconfigure, a_rank_that_has_not_used_the_uuid_learns_at_once_that_others_have) {
+  run(3, [this](Member member) {
+    if (member.who != 2) form(0, {0, 1}, member);
+    const std::vector<std::string> handles = handles_of(1, {0, 1, 2}, member);
+    const Status status = member.comm.reconfigure(uuid_of(0, {0, 1}), handles).status();
+    EXPECT_EQ(status.code(), member.who == 2 ? StatusCode::kPeerLost : StatusCode::kInvalidArgument)
+        << status.to_string();
+    form(2, {0, 1, 2}, member);
+  });
+}
+
+TEST_P(Reconfigure, a_uuid_may_be_any_bytes) {
+  run(2, [this](Member member) {
+    const std::string uuid(200000, '\xff');
+    const std::vector<std::string> handles = handles_of(0, {0, 1}, member);
+    const Result<Communicator> formed = member.comm.reconfigure(uuid, handles);
+    ASSERT_TRUE(formed.ok()) << formed.status().to_string();
+  });
+}
+
+TEST_P(Reconfigure, connections_of_strangers_do_not_disturb_it) {
+  run(2, [this](Member member) {
+    const std::vector<std::string> handles = handles_of(0, {0, 1}, member);
+    const comm::Handle first = *comm::parse_handle(handles[0]);
+    std::vector<transport::tcp::OutgoingCall> strangers;
+    for (int i = 0; i < 20; ++i) {
+      const std::string hello = i % 2 == 0 ? R"({"protocol":"none"})" : std::string(1000, '[');
+      strangers.emplace_back(std::vector<std::string>{"127.0.0.1"}, first.port, hello);
+      while (strangers.back().fd() < 0 || strangers.back().events() != POLLIN)
+        ASSERT_TRUE(strangers.back().advance().ok());
+    }
+    const Result<Communicator> formed = member.comm.reconfigure("among strangers", handles);
+    ASSERT_TRUE(formed.ok()) << formed.status().to_string();
+    (void)board_.gather(1, {0, 1}, member.who, "");
+  });
+}
+
 TEST_P(Reconfigure, a_rank_that_has_closed_is_named_at_once) {
   run(4, [this](Member member) {
     const std::vector<std::string> handles = handles_of(0, {0, 1, 2, 3}, member);
@@ -297,7 +337,11 @@ TEST_P(Reconfigure, closing_the_communicator_ends_the_call) {
   run(2, [this](Member member) {
     const std::vector<std::string> handles = handles_of(0, {0, 1}, member);
     if (member.who == 1) return (void)board_.gather(1, {0}, 1, "");  // stays alive and does not call
-    std::thread closer([&] { member.comm.close(); });
+    std::thread closer([&] {
+      const std::string taken = handles[0];
+      while (*member.comm.handle() == taken) std::this_thread::yield();  // until the call has begun
+      member.comm.close();
+    });
     const Status status = member.comm.reconfigure("closing", handles).status();
     closer.join();
     EXPECT_EQ(status.code(), StatusCode::kClosed) << status.to_string();

@@ -163,6 +163,62 @@ def test_a_group_heals_after_a_timeout_an_abort_and_a_death(fresh_ranks, tmp_pat
     assert outcomes[1].value == ("SUCCESS", "Timeout", "TIMEOUT", ["hook"], "SUCCESS", "PeerLost", "REMOTE_ERROR", 3)
 
 
+def end_early(group, folder):
+    import types
+
+    import accord.torch
+
+    dist.destroy_process_group()
+    options = accord.torch.Options(enable_reconfigure=True)
+    dist.init_process_group(
+        "accord", store=dist.FileStore(f"{folder}/store", 1), rank=0, world_size=1, pg_options=options
+    )
+    group, fired, seen = dist.group.WORLD, [], []
+    group.register_abort_hook(1, lambda: fired.append(1))
+
+    def failure(call, *arguments):
+        try:
+            call(*arguments)
+        except (RuntimeError, TypeError, AttributeError) as error:
+            return type(error).__name__
+
+    def start(uuid, handles):
+        return group.reconfigure(types.SimpleNamespace(uuid=uuid, handles=handles, timeout=None, hints={}))
+
+    seen.append(failure(dist.all_reduce, torch.ones(1)))
+    seen.append(failure(start, "bad", None))
+    work = start("text", [group.get_reconfigure_handle(), 7])
+    seen += [failure(work.wait), type(work.exception()).__name__]
+    seen.append((list(fired), str(group.get_error())))
+    with accord.Communicator.alone() as silent:
+        work = start("aborted", [group.get_reconfigure_handle(), silent.handle()])
+        seen.append(failure(start, "second", []))
+        group.abort()
+        seen.append(failure(work.wait))
+    start("alone", [group.get_reconfigure_handle()]).wait()
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    seen.append((x.item(), list(fired)))
+    seen.append(failure(lambda: dist.new_group(pg_options=options)))
+    return seen
+
+
+def test_a_reconfiguration_can_be_aborted_and_wrong_arguments_change_nothing(torch_ranks, tmp_path):
+    (outcome,) = torch_ranks(1).outcomes(end_early, str(tmp_path))
+    assert outcome.error is None, outcome.error
+    assert outcome.value == [
+        "WrongState",
+        "TypeError",
+        "TypeError",
+        "TypeError",
+        ([], "ErrorType.SUCCESS"),
+        "WrongState",
+        "Closed",
+        (1, [1]),
+        "Unsupported",
+    ]
+
+
 def use_torchs_functions(group, support, folder):
     import datetime
 

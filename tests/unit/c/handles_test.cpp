@@ -223,7 +223,7 @@ TEST(CCommunicators, shrink_to_the_survivors) {
 TEST(CCommunicators, reconfigure_by_handles) {
   run_c_ranks(3, [](accord_communicator_t* comm, int rank) {
     char mine[ACCORD_HANDLE_BYTES] = {}, all[3][ACCORD_HANDLE_BYTES] = {};
-    EXPECT_EQ(accord_communicator_handle(comm, mine, 16), ACCORD_INVALID_ARGUMENT);
+    EXPECT_EQ(accord_communicator_handle(comm, mine, 16), ACCORD_RESOURCE_EXHAUSTED);
     EXPECT_THAT(accord_last_error(), HasSubstr("room for 16"));
     ASSERT_TRUE(is_ok(accord_communicator_handle(comm, mine, sizeof mine)));
     ASSERT_TRUE(is_ok(accord_all_gather(comm, mine, all, sizeof mine, ACCORD_UINT8, nullptr)));

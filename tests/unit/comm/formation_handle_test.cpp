@@ -61,17 +61,21 @@ TEST(FormationPoint, has_one_handle_until_it_is_taken) {
   const Result<std::string> first = point.handle();
   ASSERT_TRUE(first.ok()) << first.status().to_string();
   EXPECT_EQ(*point.handle(), *first);
-  ASSERT_TRUE(point.take("one", "here").ok());
-  EXPECT_EQ(point.take("two", "here").status().code(), StatusCode::kWrongState);
+  const auto own = [](FormationPoint& of) { return *parse_handle(*of.handle()); };
+  const Handle used = own(point);
+  ASSERT_TRUE(point.take("one", used, "here").ok());
+  EXPECT_EQ(point.take("two", used, "here").status().code(), StatusCode::kWrongState);
   EXPECT_NE(*point.handle(), *first);
-  const Status again = point.take("one", "here").status();
+  const std::string second = *point.handle();
+  const Status again = point.take("one", own(point), "here").status();
   EXPECT_EQ(again.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(again.message(), HasSubstr("already used"));
   FormationPoint next;
   next.follow(point);
   ASSERT_TRUE(next.handle().ok());
-  EXPECT_FALSE(next.take("one", "here").ok());
-  EXPECT_TRUE(next.take("two", "here").ok());
+  EXPECT_NE(*point.handle(), second) << "the others must not wait for a rank that was refused";
+  EXPECT_FALSE(next.take("one", own(next), "here").ok());
+  EXPECT_TRUE(next.take("two", own(next), "here").ok());
 }
 
 /// Whether a call to `handle` is refused.
@@ -110,12 +114,40 @@ TEST(FormationPoint, a_forked_child_does_not_keep_the_handle) {
   EXPECT_EQ(status, 0);
 }
 
+// The same for a call that has not been answered yet: the other side sees its end.
+TEST(FormationCall, a_forked_child_does_not_keep_a_call) {
+  std::array<int, 2> ends = {};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  Result<transport::tcp::Listener> listener = transport::tcp::listen_for_calls();
+  ASSERT_TRUE(listener.ok()) << listener.status().to_string();
+  auto call =
+      std::make_unique<transport::tcp::OutgoingCall>(std::vector<std::string>{"127.0.0.1"}, listener->port, "me");
+  while (call->fd() < 0 || call->events() != POLLIN) ASSERT_TRUE(call->advance().ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[1]);
+    char end = 0;
+    _exit(read(ends[0], &end, 1) == 0 ? 0 : 1);
+  }
+  call.reset();
+  Result<UniqueFd> accepted = transport::tcp::accept_call(listener->socket.get());
+  ASSERT_TRUE(accepted.ok() && accepted->valid());
+  std::array<char, 100> bytes;
+  const Deadline deadline = Deadline::in(std::chrono::seconds(10));
+  while (recv(accepted->get(), bytes.data(), bytes.size(), MSG_DONTWAIT) != 0 && !deadline.passed())
+    std::this_thread::yield();
+  EXPECT_FALSE(deadline.passed());
+  close(ends[0]);
+  close(ends[1]);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+}
+
 struct Pair {
   explicit Pair(std::size_t limit = 1 << 20) {
     std::array<int, 2> ends = {};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-    here = std::make_unique<Connection>(UniqueFd(ends[0]), limit);
-    there = std::make_unique<Connection>(UniqueFd(ends[1]), limit);
+    here = std::make_unique<Connection>(UnsharedFd(UniqueFd(ends[0])), limit);
+    there = std::make_unique<Connection>(UnsharedFd(UniqueFd(ends[1])), limit);
   }
   std::unique_ptr<Connection> here, there;
 };

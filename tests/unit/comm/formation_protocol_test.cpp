@@ -288,7 +288,9 @@ TEST(FormationMessage, other_bytes_are_refused) {
   const std::string whole = encode({.kind = FormationMessage::Kind::kText, .step = 1, .texts = {"x"}});
   for (std::size_t length = 0; length < whole.size(); ++length)
     EXPECT_EQ(decode_message(whole.substr(0, length)).status().code(), StatusCode::kCorrupt) << length;
-  for (const char* text : {"[]", "7", "{}", R"({"kind":9,"step":1,"texts":[],"patience":0,"code":0})",
+  for (const char* text : {R"({"kind":0,"step":1,"texts":[],"patience":-1,"code":0})",
+                           R"({"kind":0,"step":1,"texts":[],"patience":1e300,"code":0})", "[]", "7", "{}",
+                           R"({"kind":9,"step":1,"texts":[],"patience":0,"code":0})",
                            R"({"kind":0,"step":1,"texts":[],"patience":0,"code":3,"reason":"","ranks":[]})",
                            R"({"kind":2,"step":1,"texts":[],"patience":0,"code":0,"reason":"","ranks":[]})",
                            R"({"kind":2,"step":1,"texts":[],"patience":0,"code":99,"reason":"","ranks":[]})"})
