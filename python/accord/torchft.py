@@ -1,4 +1,4 @@
-"""torchft's process group over accord: what torchft.Manager takes as `pg` (docs/pytorch.md). Needs the package torchft."""
+"""torchft's process group over accord: what torchft.Manager takes as `pg` (docs/pytorch.md). It needs torchft."""
 
 from __future__ import annotations
 

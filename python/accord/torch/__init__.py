@@ -4,8 +4,8 @@
 
 A program needs nothing else: torch finds the backend by itself when accord is installed (docs/pytorch.md). This
 module contains what such a program may also want: `Options` of a group, a group's communicator, tensors in memory
-that the ranks share, `shrink`, which continues without ranks that have failed, and `reconfigure`, which forms a group of
-any ranks.
+that the ranks share, `shrink`, which continues without ranks that have failed, and `reconfigure`, which forms a group
+of any ranks.
 """
 
 from accord.torch.errors import ALSO_OF_TORCH

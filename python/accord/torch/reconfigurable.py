@@ -111,8 +111,8 @@ class ReconfigurableProcessGroup(ProcessGroup):
     def reconfigure(self, opts: ReconfigureOptions) -> dist.Work:
         """Forms the group of the ranks with `opts.handles`, in the background: a list numbers the ranks, a set leaves
         their order to accord. All of them call it with the same `opts.uuid`, which no earlier call had. Until it has
-        ended, other calls raise WrongState. If it fails, the group is as it was before, and the ranks may try again with
-        new handles. Otherwise calls of the earlier group that have not ended fail. abort() ends it."""
+        ended, other calls raise WrongState. If it fails, the group is as it was before, and the ranks may try again
+        with new handles. Otherwise calls of the earlier group that have not ended fail. abort() ends it."""
         self._check_single_backend()
         uuid, timeout = str(opts.uuid), self._timeout if opts.timeout is None else opts.timeout
         handles = set(opts.handles) if isinstance(opts.handles, Set) else list(opts.handles)
@@ -164,7 +164,7 @@ class ReconfigurableProcessGroup(ProcessGroup):
     def _after_failure(
         self, before: accord.Communicator | NotFormed, base: accord.Communicator
     ) -> accord.Communicator | NotFormed:
-        """Returns what the group has after a failure: what it had before, or a base of its own if abort() closed that."""
+        """Returns what the group has after a failure: what it had before, or a new base if abort() closed that."""
         if base.state != "closed" or self._is_shut_down:
             return before
         return NotFormed(self._make_base(), before.rank, before.size, "the reconfiguration was aborted")

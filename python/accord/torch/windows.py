@@ -31,9 +31,9 @@ class Window:
         self._owned: torch.Tensor | None = None
 
     def tensor_register(self, tensor: torch.Tensor, owning: bool = True) -> None:
-        """Makes `tensor`, a dense CPU tensor, this rank's part. Collective; ranks may pass different sizes. The tensor's
-        elements move to memory that the other ranks can reach, at the cost of one copy. Views of it that exist already
-        stay where they were. owning: keep a reference to the tensor until tensor_deregister()."""
+        """Makes `tensor`, a dense CPU tensor, this rank's part. Collective; ranks may pass different sizes. The
+        tensor's elements move to memory that the other ranks can reach, at the cost of one copy. Views of it that
+        exist already stay where they were. owning: keep a reference to the tensor until tensor_deregister()."""
         if self._window is not None:
             raise RuntimeError("accord: the window has a tensor already; call tensor_deregister() first")
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
@@ -70,7 +70,7 @@ class Window:
         return FinishedWork()
 
     def wait_signal(self, peer_rank: int, async_op: bool, opts: Any = None) -> dist.Work:
-        """Waits for one signal from `peer_rank`, in the background if `async_op` is true (then at the cost of a thread).
+        """Waits for one signal from `peer_rank`, in the background if `async_op` is true, at the cost of a thread.
         Raises Timeout after `opts.timeout`, or else the group's timeout; the signal can still be waited for."""
         window, _ = self._registered()
         timeout = getattr(opts, "timeout", None)
@@ -92,8 +92,8 @@ class Window:
         return Work(waiting, (), (), self._global_ranks)
 
     def map_remote_tensor(self, rank: int) -> torch.Tensor:
-        """Returns the tensor of `rank` in place: with the shape of this rank's if both have the same size, else with one
-        dimension. Raises Unsupported for a rank on another host. It stays readable after that rank's death."""
+        """Returns the tensor of `rank` in place: with the shape of this rank's if both have the same size, else with
+        one dimension. Raises Unsupported for a rank on another host. It stays readable after that rank's death."""
         window, own = self._registered()
         memory = self._run(window.peer, rank)
         if memory is None:
@@ -102,7 +102,7 @@ class Window:
         return self._viewed(memory, own)
 
     def get_attr(self, peer_rank: int) -> Any:
-        """Returns torch's WindowAttr: the access to `peer_rank` is UNIFIED if its tensor can be mapped, else SEPARATE."""
+        """Returns torch's WindowAttr: access to `peer_rank` is UNIFIED if its tensor can be mapped, else SEPARATE."""
         window, _ = self._registered()
         return c10d.window_attr(self._run(window.peer, peer_rank) is not None)
 
