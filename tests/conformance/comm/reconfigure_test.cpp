@@ -134,11 +134,13 @@ TEST_P(Reconfigure, without_an_order_all_ranks_agree_on_one) {
 TEST_P(Reconfigure, heals_after_an_abort_and_after_a_timeout) {
   run(3, [this](Member member) {
     form(0, {0, 1, 2}, member);
+    (void)board_.gather(10, {0, 1, 2}, member.who, "");  // until all have left the calls of form()
     if (member.who == 1) member.comm.abort("the test wants it");
     std::int64_t value = 1;
     const Buffer buffer{&value, 1, DType::kInt64};
     ASSERT_EQ(member.comm.all_reduce(buffer, ReduceOp::kSum).code(), StatusCode::kAborted);
     form(1, {0, 1, 2}, member);
+    (void)board_.gather(11, {0, 1, 2}, member.who, "");
     if (member.who != 2) {
       EXPECT_EQ(member.comm.all_reduce(buffer, ReduceOp::kSum, {.timeout = std::chrono::milliseconds(50)}).code(),
                 StatusCode::kTimeout);
