@@ -1,8 +1,6 @@
 #pragma once
 // Sockets that forked children do not keep open.
 
-#include <cstdint>
-
 #include "base/fd.hpp"
 
 namespace accord {

@@ -113,7 +113,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Result<std::shared_lock<std::shared_mutex>> begin_shrink();
   /// Messages between the members about groups that they create. REQUIRES: keep_open() is held.
   Announcements& announcements() { return announcements_; }
-  /// What other ranks need to form a new group with this one. REQUIRES: keep_open() is held.
+  /// Lets this rank form a new group with any others. REQUIRES: keep_open() is held.
   FormationPoint& formation_point() { return formation_point_; }
 
   /// For example `all_reduce on group "tp" (ranks 0-3)`.

@@ -23,12 +23,10 @@ class Receive(Background):
         self._tag = tag
 
     def run(self, comm: accord.Communicator) -> None:
-        try:
+        def receive() -> None:
             self.source = comm.recv_any(self._memory, self._tag)
-        except BaseException as error:
-            self.finish(error)
-        else:
-            self.finish()
+
+        self.do(receive)
 
 
 class ReceiveWork(Work):

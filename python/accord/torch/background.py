@@ -25,6 +25,15 @@ class Background:
         for callback in callbacks:
             callback(self.error)
 
+    def do(self, function: Callable[[], object]) -> None:
+        """Calls `function`, and finishes with the error that it raises, or with none."""
+        try:
+            function()
+        except BaseException as error:
+            self.finish(error)
+        else:
+            self.finish()
+
     def test(self) -> bool:
         return self._ended.is_set()
 

@@ -81,12 +81,7 @@ class Window:
         waiting = Background()
 
         def wait() -> None:
-            try:
-                window.wait(peer_rank, timeout=limit)
-            except BaseException as error:
-                waiting.finish(error)
-            else:
-                waiting.finish()
+            waiting.do(lambda: window.wait(peer_rank, timeout=limit))
 
         threading.Thread(target=wait, name="accord-wait-signal", daemon=True).start()
         return Work(waiting, (), (), self._global_ranks)

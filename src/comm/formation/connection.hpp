@@ -19,6 +19,8 @@ class Connection {
 
   /// Queues a message; several connections may share its bytes.
   void send(std::shared_ptr<const std::string> message);
+  /// Sends what is possible now.
+  void flush();
   /// Sends and receives what is possible now.
   void advance();
   /// Forgets what has arrived.
@@ -39,7 +41,6 @@ class Connection {
     std::string header;
     std::shared_ptr<const std::string> message;
   };
-  void flush();
   void read();
 
   UnsharedFd socket_;

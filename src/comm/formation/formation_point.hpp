@@ -1,5 +1,5 @@
 #pragma once
-// What a rank keeps between formations of groups.
+// The handle and the used uuids of a rank, which it keeps between formations of groups.
 
 #include <memory>
 #include <mutex>
@@ -13,7 +13,7 @@
 
 namespace accord::comm {
 
-/// What a rank needs to take part in formations: its handle, and which formations it has taken part in. Thread-safe.
+/// A rank's means to take part in formations: its handle, and the uuids that it has used. Thread-safe.
 class FormationPoint {
  public:
   /// Returns the text of the current handle; opens a listener the first time, and again after take().

@@ -193,7 +193,8 @@ void FormationMeeting::advance() {
   if (const Status wrong = request_.check(); !wrong.ok()) give_up(wrong);
   check_deadline();
   send_messages();
-  for_each_connection([](Connection& connection) { connection.advance(); });
+  // Only sends: what arrived here would not end the wait that may follow.
+  for_each_connection([](Connection& connection) { connection.flush(); });
 }
 
 void FormationMeeting::give_up(const Status& why) {

@@ -12,7 +12,7 @@
 
 namespace accord::comm {
 
-/// What two ranks of a formation send each other.
+/// A message between two ranks of a formation.
 struct FormationMessage {
   enum class Kind : std::uint8_t {
     kText,   ///< to rank 0: `texts` has the sender's text of `step`

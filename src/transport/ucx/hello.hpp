@@ -1,5 +1,5 @@
 #pragma once
-// What a rank of transport ucx says when it calls a peer.
+// The hello of a rank of transport ucx that calls a peer.
 
 #include <array>
 #include <cstdint>

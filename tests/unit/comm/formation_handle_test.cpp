@@ -78,7 +78,7 @@ TEST(FormationPoint, has_one_handle_until_it_is_taken) {
   EXPECT_TRUE(next.take("two", own(next), "here").ok());
 }
 
-/// Whether a call to `handle` is refused.
+/// Returns true if a call to `handle` is refused.
 bool is_refused(const Handle& handle) {
   transport::tcp::OutgoingCall call({"127.0.0.1"}, handle.port, "hello");
   const Deadline deadline = Deadline::in(std::chrono::seconds(10));
@@ -89,46 +89,51 @@ bool is_refused(const Handle& handle) {
   return call.refused();
 }
 
+/// A copy of this process that lives until end().
+class ForkedChild {
+ public:
+  ForkedChild() {
+    EXPECT_EQ(pipe(ends_.data()), 0);
+    process_ = fork();
+    if (process_ != 0) return;
+    close(ends_[1]);
+    char byte = 0;
+    _exit(read(ends_[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  /// Returns its status, or -1.
+  int end() {
+    for (const int end : ends_) close(end);
+    int status = -1;
+    return waitpid(process_, &status, 0) == process_ ? status : -1;
+  }
+
+ private:
+  std::array<int, 2> ends_ = {};
+  pid_t process_ = -1;
+};
+
 // The child of a fork does not keep the handle alive, so the others see the end of the process at once.
 TEST(FormationPoint, a_forked_child_does_not_keep_the_handle) {
-  std::array<int, 2> ends = {};
-  ASSERT_EQ(pipe(ends.data()), 0);
   auto point = std::make_unique<FormationPoint>();
   ASSERT_TRUE(point->handle().ok());
   const Handle handle = *parse_handle(*point->handle());
   EXPECT_FALSE(is_refused(handle));
-  const pid_t child = fork();
-  if (child == 0) {
-    close(ends[1]);
-    char end = 0;
-    _exit(read(ends[0], &end, 1) == 0 ? 0 : 1);
-  }
+  ForkedChild child;
   point.reset();
   const Deadline deadline = Deadline::in(std::chrono::seconds(10));
   while (!is_refused(handle) && !deadline.passed()) std::this_thread::yield();  // until the child has run
   EXPECT_FALSE(deadline.passed());
-  close(ends[0]);
-  close(ends[1]);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(child.end(), 0);
 }
 
 // The same for a call that has not been answered yet: the other side sees its end.
 TEST(FormationCall, a_forked_child_does_not_keep_a_call) {
-  std::array<int, 2> ends = {};
-  ASSERT_EQ(pipe(ends.data()), 0);
   Result<transport::tcp::Listener> listener = transport::tcp::listen_for_calls();
   ASSERT_TRUE(listener.ok()) << listener.status().to_string();
   auto call =
       std::make_unique<transport::tcp::OutgoingCall>(std::vector<std::string>{"127.0.0.1"}, listener->port, "me");
   while (call->fd() < 0 || call->events() != POLLIN) ASSERT_TRUE(call->advance().ok());
-  const pid_t child = fork();
-  if (child == 0) {
-    close(ends[1]);
-    char end = 0;
-    _exit(read(ends[0], &end, 1) == 0 ? 0 : 1);
-  }
+  ForkedChild child;
   call.reset();
   Result<UniqueFd> accepted = transport::tcp::accept_call(listener->socket.get());
   ASSERT_TRUE(accepted.ok() && accepted->valid());
@@ -137,9 +142,7 @@ TEST(FormationCall, a_forked_child_does_not_keep_a_call) {
   while (recv(accepted->get(), bytes.data(), bytes.size(), MSG_DONTWAIT) != 0 && !deadline.passed())
     std::this_thread::yield();
   EXPECT_FALSE(deadline.passed());
-  close(ends[0]);
-  close(ends[1]);
-  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(child.end(), 0);
 }
 
 struct Pair {
