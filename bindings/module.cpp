@@ -9,6 +9,7 @@
 #include "bindings/communicator/device_window.hpp"
 #include "bindings/communicator/window.hpp"
 #include "bindings/communicator/work.hpp"
+#include "bindings/elastic/elastic.hpp"
 #include "bindings/engine/engine.hpp"
 #include "bindings/engine/memory_samples.hpp"
 #include "bindings/engine/package.hpp"
@@ -58,6 +59,7 @@ NB_MODULE(_core, module) {
   accord::python::bind_window(module);
   accord::python::bind_device_window(module);
   accord::python::bind_communicator(module);
+  accord::python::bind_elastic(module);
   accord::python::bind_experts(module);
   accord::python::bind_mesh(module);
   accord::python::bind_mesh_groups(module);

@@ -1,9 +1,10 @@
-"""Ranks that compute together: Communicator, Work, and the stores through which ranks find each other."""
+"""Ranks that compute together: Communicator, ElasticGroup, Work, and the stores through which ranks find each other."""
 
 from accord._core import (
     Batch,
     Communicator,
     DeviceWindow,
+    ElasticGroup,
     FileStore,
     MemoryStore,
     PrefixStore,
@@ -19,6 +20,7 @@ __all__ = [
     "Batch",
     "Communicator",
     "DeviceWindow",
+    "ElasticGroup",
     "FileStore",
     "MemoryStore",
     "PrefixStore",

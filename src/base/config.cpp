@@ -176,6 +176,11 @@ Status read_route(std::string_view text, Config&) {
 // comm/environment.cpp reads the value and compares it with the job's name.
 Status read_job_store(std::string_view, Config&) { return Status(); }
 
+Status read_elastic(std::string_view text, Config& config) {
+  ACCORD_ASSIGN_OR_RETURN(config.elastic, parse_rank_range(text));
+  return Status();
+}
+
 // A shell that has built accord may also start programs that use it; the variable has no effect on them.
 constexpr std::array<std::string_view, 1> kBuildVariables = {"ACCORD_CUDA"};
 
@@ -185,7 +190,7 @@ struct Variable {
   std::string_view hint = {};  ///< name as a hint for one group; empty: set by the environment only
 };
 
-constexpr std::array<Variable, 22> kVariables = {{
+constexpr std::array<Variable, 23> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
     {{"ACCORD_DEBUG", "off",
@@ -249,6 +254,8 @@ constexpr std::array<Variable, 22> kVariables = {{
      read_route},
     {{"ACCORD_JOB_STORE", "", "set by accord run: the job whose store the launcher hosts, so that rank 0 does not"},
      read_job_store},
+    {{"ACCORD_ELASTIC", "", "MIN:MAX, with how many ranks an elastic group goes on; accord run --elastic sets it"},
+     read_elastic},
 }};
 
 constexpr auto kEntries = [] {
@@ -285,6 +292,19 @@ std::map<std::string, std::string> process_environment() {
 }
 
 std::span<const ConfigEntry> config_entries() { return kEntries; }
+
+Result<RankRange> parse_rank_range(std::string_view text) {
+  constexpr std::int64_t kMost = 65536;
+  const std::vector<std::string_view> numbers = split_text(text, ':');
+  if (numbers.size() == 2) {
+    const Result<std::int64_t> least = parse_integer(numbers[0], "ranks");
+    const Result<std::int64_t> most = parse_integer(numbers[1], "ranks");
+    if (least.ok() && most.ok() && *least >= 1 && *least <= *most && *most <= kMost)
+      return RankRange{.least = static_cast<int>(*least), .most = static_cast<int>(*most)};
+  }
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("\"{}\" is not MIN:MAX, two numbers of ranks from 1 to {}", text, kMost));
+}
 
 Result<Config> parse_config(const std::map<std::string, std::string>& environment) {
   Config config;

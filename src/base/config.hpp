@@ -29,6 +29,14 @@ struct GroupHints {
   bool operator==(const GroupHints&) const = default;
 };
 
+/// With how many ranks a job whose ranks change goes on (accord/elastic.hpp).
+struct RankRange {
+  int least = 1;  ///< fewer form no group
+  int most = 1;   ///< further ranks are spares
+};
+/// Reads "2:4". kInvalidArgument if it is something else, or least > most, or a number is not from 1 to 65536.
+Result<RankRange> parse_rank_range(std::string_view text);
+
 struct Config {
   std::string log_level = "warn";              ///< ACCORD_LOG
   std::string debug = "off";                   ///< ACCORD_DEBUG, "info" or "off"
@@ -40,6 +48,7 @@ struct Config {
   bool single_copy = true;                     ///< ACCORD_SINGLE_COPY, "auto" or "off"
   bool kernel_overlap = true;                  ///< ACCORD_KERNEL_OVERLAP, "auto" or "off"
   int threads = 1;                             ///< ACCORD_THREADS, compute threads of an engine in each rank
+  std::optional<RankRange> elastic;            ///< ACCORD_ELASTIC, of the job
   std::string dump_directory;                  ///< ACCORD_DUMP_DIR, where failures are dumped; empty: nowhere
   std::string nccl;                            ///< ACCORD_NCCL, the library's path; empty: searched for
   std::string cublaslt;                        ///< ACCORD_CUBLASLT, the same

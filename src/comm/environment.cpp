@@ -95,8 +95,9 @@ Result<JobPlace> job_place(const Environment& environment) {
     ACCORD_ASSIGN_OR_RETURN(place.rank, number(environment, launcher.rank, 0, place.size - 1));
     const std::string restart = find(environment, "TORCHELASTIC_RESTART_COUNT").value_or("0");
     place.job = fmt::format("{}/{}/{}", job_name(launcher, environment), restart, place.size);
-    if (place.size == 1) return place;
     const std::optional<std::string> address = find(environment, "MASTER_ADDR");
+    const bool may_grow = find(environment, "ACCORD_ELASTIC") && address;
+    if (place.size == 1 && !may_grow) return place;
     if (!address || address->empty()) {
       ACCORD_RETURN_IF_ERROR(derive_port(launcher, environment, place));
       return place;
@@ -234,7 +235,7 @@ Result<std::shared_ptr<Store>> job_store(const JobPlace& job, Deadline deadline)
   static std::shared_ptr<Store> kept;
   const std::lock_guard lock(mutex);
   if (kept != nullptr) return kept;
-  if (job.size == 1) {
+  if (job.port == 0) {
     kept = make_memory_store();
   } else {
     const bool is_host = job.rank == 0 && !job.has_host;

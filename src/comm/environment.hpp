@@ -17,7 +17,7 @@ struct JobPlace {
   Rank rank = 0;
   int size = 1;
   std::string address = "127.0.0.1";  ///< host of rank 0
-  int port = 0;                       ///< the first port to try: MASTER_PORT + 1
+  int port = 0;                       ///< the first port to try: MASTER_PORT + 1; 0: the job has one rank for ever
   std::string job = {};               ///< distinguishes the stores of jobs: name/restart/ranks/MASTER_PORT
   bool has_host = false;              ///< the launcher hosts the store, so no rank does
 };

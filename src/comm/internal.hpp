@@ -16,6 +16,7 @@
 #include "comm/device/kernel_call.hpp"
 #include "comm/device/peer_memory.hpp"
 #include "comm/environment.hpp"
+#include "comm/formation/handle.hpp"
 #include "comm/group_options.hpp"
 #include "comm/membership/shared_groups.hpp"
 #include "comm/select_text.hpp"

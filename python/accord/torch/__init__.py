@@ -8,6 +8,7 @@ that the ranks share, `shrink`, which continues without ranks that have failed, 
 of any ranks.
 """
 
+from accord.torch.elastic import ElasticGroup
 from accord.torch.errors import ALSO_OF_TORCH
 from accord.torch.groups import Options, communicator, from_communicator
 from accord.torch.lending import lend_nccl
@@ -20,6 +21,7 @@ from accord.torch.recovery import shrink
 globals().update({error.__name__: error for error in ALSO_OF_TORCH.values()})
 
 __all__ = [
+    "ElasticGroup",
     "Options",
     "ProcessGroup",
     "communicator",

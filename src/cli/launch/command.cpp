@@ -3,6 +3,7 @@
 // unknown, never ignored.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <memory>
@@ -20,16 +21,19 @@ namespace accord::cli {
 namespace {
 
 constexpr int kDefaultEndpointPort = 29400;  // as in torchrun
+constexpr int kElasticRestarts = 10;
 
 // The options as written.
 struct LaunchOptions {
-  std::string ranks_here = "1";
+  std::string ranks_here;  ///< empty: 1, or with --elastic as many as can take part
   std::string nodes = "1";
   int node = -1;
   std::string endpoint;
   std::string backend;
   std::string master_host;
   int master_port = 0;
+  std::string elastic;
+  int max_restarts = -1;  ///< -1: not given
   bool standalone = false;
   bool is_module = false;
   bool no_python = false;
@@ -70,6 +74,25 @@ Result<int> nodes_of(const std::string& text) {
   return wrong(fmt::format("--nnodes {}: the number of nodes cannot change while a job runs; give one number", text));
 }
 
+// Sets the numbers of ranks and of restarts.
+Status read_ranks(const LaunchOptions& options, Job& job) {
+  job.max_restarts = std::max(options.max_restarts, 0);
+  std::string ranks_here = options.ranks_here.empty() ? "1" : options.ranks_here;
+  if (!options.elastic.empty()) {
+    const Result<RankRange> range = parse_rank_range(options.elastic);
+    if (!range.ok()) return wrong(fmt::format("--elastic: {}", range.status().message()));
+    job.elastic = *range;
+    if (options.max_restarts < 0) job.max_restarts = kElasticRestarts;
+    const int share = (job.elastic->most + job.nodes - 1) / job.nodes;
+    if (options.ranks_here.empty()) ranks_here = std::to_string(share);
+  }
+  ACCORD_ASSIGN_OR_RETURN(job.ranks_here, ranks_of(ranks_here));
+  if (job.elastic && job.nodes == 1 && job.ranks_here < job.elastic->least)
+    return wrong(
+        fmt::format("--elastic {}: MIN is larger than the number of ranks, {}", options.elastic, job.ranks_here));
+  return {};
+}
+
 Status read_endpoint(const LaunchOptions& options, Job& job) {
   std::string host = options.endpoint;
   job.endpoint_port = kDefaultEndpointPort;
@@ -107,8 +130,8 @@ Result<Job> job_of(const LaunchOptions& options, const std::vector<std::string>&
   if (program.empty()) return wrong("no program to run: accord run [options] PROGRAM [arguments]");
   if (options.is_module && options.no_python) return wrong("--module and --no-python exclude each other");
   job.program = command_of(options, program);
-  ACCORD_ASSIGN_OR_RETURN(job.ranks_here, ranks_of(options.ranks_here));
   ACCORD_ASSIGN_OR_RETURN(job.nodes, nodes_of(options.nodes));
+  ACCORD_RETURN_IF_ERROR(read_ranks(options, job));
   if (options.node >= job.nodes) {
     return wrong(fmt::format("--node-rank {} must be less than --nnodes {}", options.node, job.nodes));
   }
@@ -192,7 +215,10 @@ void add_options(CLI::App& run, LaunchOptions& options) {
   add("--master-port", options.master_port, "MASTER_PORT of the ranks [a free one for each start]")
       ->check(CLI::Range(1, 65535));
   run.add_flag("--standalone", options.standalone, "One node, without a rendezvous (the default)");
-  add("--max-restarts", options.job.max_restarts, "Starts of the whole job after a failure [0]")
+  add("--elastic", options.elastic,
+      "MIN:MAX, numbers of ranks: start a rank that failed again, while the others go on (accord.ElasticGroup)");
+  add("--max-restarts", options.max_restarts,
+      "Starts of the whole job after a failure [0]; with --elastic, of single ranks of this node [10]")
       ->check(non_negative_number());
   add("--log-dir", options.job.log_directory, "Also write each rank's lines to LOG_DIR/restart_N/rank_R.log");
   add("--role", options.job.role, "ROLE_NAME of the ranks");

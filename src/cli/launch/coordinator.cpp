@@ -1,6 +1,7 @@
 // The first failure of a generation decides: the other launchers are told to stop, and once every node has reported
 // that its ranks are gone, the job starts again with the next generation or finishes. A launcher that is gone has no
-// ranks left (they die with it) and cannot be replaced, so its loss ends the job.
+// ranks left (they die with it). Its loss ends the job, unless the job is elastic and has enough ranks left: then
+// another launcher may take its place.
 #include "cli/launch/coordinator.hpp"
 
 #include <fmt/format.h>
@@ -26,6 +27,7 @@ Result<int> Coordinator::admit(const Hello& hello) {
     return refuse(
         fmt::format("node 0 was started with --nnodes {}, but this launcher with {}", job_.nodes, hello.nodes));
   }
+  if (state_ == State::kRunning && job_.elastic) return replace(hello);
   if (state_ != State::kGathering) return refuse(fmt::format("all {} nodes of this job have arrived", job_.nodes));
 
   int node = hello.node;
@@ -40,10 +42,26 @@ Result<int> Coordinator::admit(const Hello& hello) {
   return node;
 }
 
+Result<int> Coordinator::replace(const Hello& hello) {
+  for (auto& [number, node] : nodes_) {
+    if (!node.lost || (hello.node >= 0 && hello.node != number) || hello.ranks != node.ranks) continue;
+    node.lost = node.ended = false;
+    Start start = start_;
+    start.node = number;
+    start.first_rank = node.first_rank;
+    outgoing_.emplace_back(number, start);
+    return number;
+  }
+  return Status(StatusCode::kMismatch,
+                hello.node >= 0
+                    ? fmt::format("no launcher of {} ranks with --node-rank {} was lost", hello.ranks, hello.node)
+                    : fmt::format("no launcher of {} ranks was lost", hello.ranks));
+}
+
 void Coordinator::receive(int node, const Message& message) {
   if (const auto* failed = std::get_if<Failed>(&message)) {
     const bool current = state_ == State::kRunning && failed->generation == generation_;
-    if (current) stop(failed->failure, 0, generation_ < job_.max_restarts);
+    if (current) stop(failed->failure, 0, !job_.elastic && generation_ < job_.max_restarts);
   } else if (const auto* ended = std::get_if<Ended>(&message)) {
     if (ended->generation != generation_) return;
     nodes_[node].ended = true;
@@ -62,6 +80,7 @@ void Coordinator::lose(int node, const std::string& reason) {
   }
   found->second.lost = true;
   found->second.ended = true;
+  if (can_go_on()) return finish_if_all_ended();
   Failure failure;
   failure.node = node;
   failure.reason = reason;
@@ -98,8 +117,10 @@ void Coordinator::start_generation() {
     failure.reason = hosted.message();
     return stop(failure, 0, false);
   }
-  for (const auto& [number, node] : nodes_) {
+  start_ = start;
+  for (auto& [number, node] : nodes_) {
     start.node = number;
+    node.first_rank = start.first_rank;
     outgoing_.emplace_back(number, start);
     start.first_rank += node.ranks;
   }
@@ -136,6 +157,13 @@ void Coordinator::finish_if_all_ended() {
                                              : exit_code_of(stop_->failure);
   state_ = State::kFinished;
   broadcast(Finish{exit_code});
+}
+
+bool Coordinator::can_go_on() const {
+  if (!job_.elastic || state_ != State::kRunning) return false;
+  int ranks = 0;
+  for (const auto& [number, node] : nodes_) ranks += node.lost ? 0 : node.ranks;
+  return ranks >= job_.elastic->least;
 }
 
 void Coordinator::broadcast(const Message& message) {

@@ -21,7 +21,7 @@ class Coordinator {
   Coordinator(const Job& job, std::function<Status(Start&)> host);
 
   /// Admits a launcher. Returns the number of its node, or why it does not belong to this job. The last one starts
-  /// the job.
+  /// the job. One that comes later takes the place of a lost one, if the job is elastic.
   Result<int> admit(const Hello& hello);
   /// Handles a message of an admitted launcher.
   void receive(int node, const Message& message);
@@ -41,20 +41,25 @@ class Coordinator {
   enum class State { kGathering, kRunning, kStopping, kFinished };
   struct Node {
     int ranks = 0;
+    int first_rank = 0;
     bool ended = false;  ///< all its ranks of this generation are gone
     bool lost = false;
   };
 
   void start_generation();
+  Result<int> replace(const Hello& hello);
   void stop(const Failure& failure, int signal, bool restart);
   void finish_if_all_ended();
   void broadcast(const Message& message);
+  /// Whether the nodes that are left have enough ranks for an elastic job.
+  bool can_go_on() const;
 
   const Job job_;
   const std::function<Status(Start&)> host_;
   State state_ = State::kGathering;
   int generation_ = 0;
   std::map<int, Node> nodes_;
+  Start start_;               ///< of this generation; `node` and `first_rank` differ
   std::optional<Stop> stop_;  ///< why this generation ends
   std::vector<std::pair<int, Message>> outgoing_;
 };

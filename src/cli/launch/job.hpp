@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "accord/store.hpp"
+#include "base/config.hpp"
 
 namespace accord::cli {
 
@@ -28,7 +29,9 @@ struct Job {
   int endpoint_port = 0;
   std::string master_host;  ///< MASTER_ADDR
   int master_port = 0;      ///< MASTER_PORT; 0: a free port for each start
-  int max_restarts = 0;
+  int max_restarts = 0;     ///< of the whole job; with `elastic`, of single ranks of this node
+  /// A rank that has failed is started again and joins the others, which go on without it.
+  std::optional<RankRange> elastic;
   std::string run_id = "none";  ///< launchers of different jobs refuse each other
   std::string role = "default";
   std::string log_directory;  ///< empty: no files

@@ -42,7 +42,7 @@ Result<JobStores> JobStores::host(const Job& job, Start& start) {
     ACCORD_ASSIGN_OR_RETURN(stores.torch_, TorchStore::serve(std::move(listening)));
   }
   const Result<comm::JobPlace> place = comm::job_place(rank_variables(job, start, 0));
-  if (place.ok() && place->size > 1) {
+  if (place.ok() && place->port != 0) {
     ACCORD_ASSIGN_OR_RETURN(stores.accord_, comm::host_store(*place, Deadline::in(kHostTakes)));
     start.job_store = place->job;
   }

@@ -151,6 +151,8 @@ void Launcher::turn() {
   for (const std::unique_ptr<Peer>& peer : peers_) {
     if (peer->link.alive() || peer->node < 0) continue;
     coordinator_->lose(peer->node, "its connection ended; it was killed, or its machine is gone");
+    if (job_.elastic && !exit_code_.has_value())
+      print_message(fmt::format("the launcher of node {} is gone; another one may take its place", peer->node));
   }
   std::erase_if(peers_, [](const std::unique_ptr<Peer>& peer) { return !peer->link.alive(); });
   if (head_.has_value() && !head_->alive() && !exit_code_.has_value()) on_head_gone();

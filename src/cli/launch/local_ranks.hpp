@@ -45,9 +45,15 @@ class LocalRanks {
  private:
   enum class State : std::uint8_t { kIdle, kRunning, kEnding, kKilled, kDraining };
 
-  Result<RankProcess> start_rank(const Start& start, int local_rank, const std::vector<int>& processors);
+  /// `restart`: how often this rank was started before.
+  Result<RankProcess> start_rank(int local_rank, int restart);
   void fail_to_start(int local_rank, const Status& why);
   void notice_exits();
+  Failure failure_of(std::size_t local_rank) const;
+  /// Whether the job can go on if the rank is started again, or without it.
+  bool can_go_on(std::size_t local_rank);
+  /// Starts the ranks again that are to be, and whose helpers have ended.
+  void start_again();
   /// Writes the flight records of the ranks that still run to ACCORD_DUMP_DIR, if it is set.
   void dump() const;
   void drain();
@@ -56,7 +62,13 @@ class LocalRanks {
   Console& console_;
   State state_ = State::kIdle;
   Start start_;
+  std::vector<std::vector<int>> processors_;  ///< by local rank
   std::vector<RankProcess> ranks_;
+  // Of a job whose ranks change.
+  std::vector<int> starts_;          ///< by local rank
+  std::vector<bool> is_awaited_;     ///< by local rank: it failed and is to be started again
+  std::vector<RankProcess> former_;  ///< whose output is still read
+  bool is_finishing_ = false;        ///< a rank has ended without a failure
   std::optional<Failure> failure_;
   Deadline deadline_ = Deadline::never();
 };

@@ -30,6 +30,7 @@ std::map<std::string, std::string> rank_variables(const Job& job, const Start& s
   variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = job.run_id;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = start.hosts_torch_store ? "True" : "False";
+  if (job.elastic) variables["ACCORD_ELASTIC"] = fmt::format("{}:{}", job.elastic->least, job.elastic->most);
   variables["ACCORD_JOB_STORE"] = start.job_store;  // even if empty: a job inside a job inherits the outer one's
   if (!job.route.empty()) {
     variables["ACCORD_ROUTE"] = job.route;
@@ -41,6 +42,7 @@ std::map<std::string, std::string> rank_variables(const Job& job, const Start& s
 std::vector<std::string> rank_environment(const Job& job, const Start& start, int local_rank, int cores) {
   std::map<std::string, std::string> variables = rank_variables(job, start, local_rank);
   variables.merge(process_environment());
+  if (!job.elastic) variables.erase("ACCORD_ELASTIC");  // that of a job around this one
   variables.try_emplace("OMP_NUM_THREADS", std::to_string(cores));
 
   std::vector<std::string> environment;

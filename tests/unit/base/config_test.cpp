@@ -67,6 +67,14 @@ TEST(Config, reads_every_variable) {
   EXPECT_EQ(config->dump_directory, "dumps");
 }
 
+TEST(Config, a_range_of_ranks_is_two_numbers) {
+  const Result<Config> config = parse_config({{"ACCORD_ELASTIC", "2:65536"}});
+  ASSERT_TRUE(config.ok() && config->elastic);
+  EXPECT_EQ(config->elastic->least, 2);
+  EXPECT_EQ(config->elastic->most, 65536);
+  EXPECT_FALSE(parse_config({})->elastic);
+}
+
 TEST(Config, an_unknown_variable_is_an_error_that_names_the_nearest) {
   const Status status = status_of("ACCORD_TIMEOUTS", "3");
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -104,7 +112,10 @@ TEST(Config, an_invalid_or_out_of_range_value_names_its_variable) {
       {"ACCORD_SLOT_BYTES", "inf"},     {"ACCORD_SLOT_BYTES", "5000"},
       {"ACCORD_SLOT_BYTES", "-4k"},     {"ACCORD_THREADS", "0"},
       {"ACCORD_THREADS", "1025"},       {"ACCORD_THREADS", "two"},
-      {"ACCORD_SINGLE_COPY", "on"},     {"ACCORD_ROUTE", "yes"}};
+      {"ACCORD_SINGLE_COPY", "on"},     {"ACCORD_ROUTE", "yes"},
+      {"ACCORD_ELASTIC", "4"},          {"ACCORD_ELASTIC", "4:2"},
+      {"ACCORD_ELASTIC", "0:2"},        {"ACCORD_ELASTIC", "1:2:3"},
+      {"ACCORD_ELASTIC", "1:65537"},    {"ACCORD_ELASTIC", ":2"}};
   for (const auto& [name, value] : refused) {
     const Status status = status_of(name, value);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name << "=" << value;

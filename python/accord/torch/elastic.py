@@ -1,0 +1,208 @@
+"""Training that goes on without ranks that have died, and takes in new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Protocol, Self
+
+import torch
+import torch.distributed as dist
+from torch.utils import _pytree as pytree
+
+import accord
+from accord._core import ElasticMembers
+from accord.torch.groups import Options, communicator
+from accord.torch.reconfigurable import reconfigure, reconfigure_handle
+
+_MISMATCHES = 3  # attempts to form a group of processes that disagree
+
+
+class Stateful(Protocol):
+    """A module, an optimizer, a scheduler: anything with the state that a checkpoint holds."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+class ElasticGroup:
+    """The default process group, formed anew whenever ranks have died or others wait to join.
+
+        with accord.torch.ElasticGroup.from_environment() as elastic:
+            elastic.run(make_step, 1000, state=[model, optimizer])
+
+    A program with a loop of its own calls form() at the beginning and after each failure, then synchronize(), and asks
+    others_wait() after each step. Other process groups are destroyed by form(): make them again after it, and wrap the
+    model in DistributedDataParallel again.
+    """
+
+    def __init__(
+        self,
+        store: dist.Store,
+        min_ranks: int = 1,
+        max_ranks: int | None = None,
+        *,
+        name: str = "elastic",
+        last_call: float | timedelta = 10.0,
+        form_timeout: float | timedelta | None = None,
+        timeout: timedelta = timedelta(minutes=5),
+        options: Options | None = None,
+    ) -> None:
+        """Takes part in the elastic group `name` of `store`, which outlives all ranks. No group is formed yet.
+
+        name, last_call, form_timeout: as of accord.ElasticGroup. timeout and options: of the default process group,
+        which is created here."""
+        members = ElasticMembers.open(store, min_ranks, max_ranks, name=name, last_call=last_call)
+        self._begin(members, {"store": store, "rank": 0, "world_size": 1}, form_timeout, timeout, options)
+
+    @classmethod
+    def from_environment(
+        cls,
+        *,
+        name: str = "elastic",
+        last_call: float | timedelta = 10.0,
+        form_timeout: float | timedelta | None = None,
+        timeout: timedelta = timedelta(minutes=5),
+        options: Options | None = None,
+    ) -> Self:
+        """The same in the stores of the job, with the numbers of ranks in ACCORD_ELASTIC=MIN:MAX: `accord run --elastic`
+        sets it."""
+        self = cls.__new__(cls)
+        self._begin(ElasticMembers.from_environment(name=name, last_call=last_call), {}, form_timeout, timeout, options)
+        return self
+
+    def _begin(
+        self,
+        members: ElasticMembers,
+        rendezvous: dict[str, Any],
+        form_timeout: float | timedelta | None,
+        timeout: timedelta,
+        options: Options | None,
+    ) -> None:
+        chosen = replace(options or Options(), enable_reconfigure=True)
+        dist.init_process_group("accord", pg_options=chosen, timeout=timeout, **rendezvous)
+        self._members = members
+        self._timeout = timeout
+        self._form_timeout = timeout if form_timeout is None else form_timeout
+        self.round = 0  # how many groups all processes have formed, with the current one
+
+    def form(self) -> bool:
+        """Forms the default group of the ranks that live, in their order, and of the processes that wait. Returns False
+        once the job is finished.
+
+        The calls of ranks that still use the group end with an error, so that they come here as well. Waits as long as
+        others work in a group that has no place for this process. Raises Timeout if too few ranks came, Mismatch if
+        they have different options."""
+        self._leave()
+        mismatches = 0
+        while True:
+            round_ = self._members.next_round(reconfigure_handle(), self._form_timeout)
+            if round_ is None:
+                return False
+            self.round, uuid, handles = round_
+            try:
+                reconfigure(uuid, handles, timeout=self._timeout)
+                return True
+            except accord.PeerLost:
+                pass
+            except accord.Timeout as error:
+                self._members.report(list(error.ranks))
+            except accord.Mismatch:
+                mismatches += 1
+                if mismatches == _MISMATCHES:
+                    self._members.give_up()
+                    raise
+
+    def _leave(self) -> None:
+        for group in list(dist.distributed_c10d._world.pg_map):
+            if group is not dist.group.WORLD:
+                dist.destroy_process_group(group)
+        communicator().abort("a rank left it to form the next group")
+
+    def others_wait(self) -> bool:
+        """Whether processes wait that have a place in the group, so that all ranks should call form(). Collective.
+        Cost: one request of rank 0 to the store, and a broadcast."""
+        answer = torch.zeros(1, dtype=torch.uint8)
+        if dist.get_rank() == 0:
+            answer.fill_(self._members.others_wait())
+        communicator().broadcast(answer, 0)
+        return bool(answer)
+
+    def synchronize(self, state: Sequence[Stateful], steps: int) -> int:
+        """Gives every rank the state of the rank that has finished most steps, and returns their number. Collective.
+
+        steps: how many this rank has finished; -1 if it is new. Costs nothing but an exchange of these numbers if they
+        are equal on all ranks."""
+        comm = communicator()
+        all_steps = torch.empty(comm.size, dtype=torch.int64)
+        comm.all_gather(torch.tensor([steps]), all_steps)
+        most = int(all_steps.max())
+        if most < 0 or bool((all_steps == most).all()):
+            return max(most, 0)
+        source = int(all_steps.argmax())
+        values, layout = pytree.tree_flatten([part.state_dict() for part in state])
+        shapes = [_Shape(value) if isinstance(value, torch.Tensor) else value for value in values]
+        described = [(shapes, layout)]
+        dist.broadcast_object_list(described, source)
+        if steps < most:
+            shapes, layout = described[0]
+            values = [shape.empty() if isinstance(shape, _Shape) else shape for shape in shapes]
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                comm.broadcast(value, source)
+        if steps < most:
+            for part, loaded in zip(state, pytree.tree_unflatten(values, layout), strict=True):
+                part.load_state_dict(loaded)
+        return most
+
+    def run(self, make_step: Callable[[], Callable[[int], object]], steps: int, *, state: Sequence[Stateful]) -> None:
+        """Trains: calls step(0) to step(steps - 1), each on all ranks of the group at that time, and repeats a step that
+        did not end on all of them. Returns once all steps are done.
+
+        make_step: called with each new group, after all ranks have the same state; returns `step`. Here belongs what
+        depends on the group: DistributedDataParallel, other process groups. state: what the steps change."""
+        done = -1
+        while self.form():
+            try:
+                done = self.synchronize(state, done)
+                step = make_step()
+                while done < steps:
+                    step(done)
+                    done += 1
+                    if self.others_wait():
+                        break
+                else:
+                    dist.barrier()  # no rank needs the others' state any more
+                    self._members.finish()
+                    return
+            except Exception:
+                if communicator().error is None:
+                    raise  # a failure of the program, which ends this rank alone
+
+    def finish(self) -> None:
+        """Tells all processes that the job is done: form() returns False from now on."""
+        self._members.finish()
+
+    def close(self) -> None:
+        """Leaves for good, and destroys the process group; the others go on without this process."""
+        self._members.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Shape:
+    """What a tensor of a state is like, without its values."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._size, self._dtype, self._device = tensor.size(), tensor.dtype, tensor.device
+
+    def empty(self) -> torch.Tensor:
+        return torch.empty(self._size, dtype=self._dtype, device=self._device)

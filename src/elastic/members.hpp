@@ -1,0 +1,101 @@
+#pragma once
+// How the processes of an elastic group agree on who is in its next group: through a store, and by watching each other.
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "accord/elastic.hpp"
+#include "base/clock.hpp"
+#include "elastic/decision.hpp"
+#include "elastic/life_line.hpp"
+#include "elastic/records.hpp"
+
+namespace accord::elastic {
+
+/// kInvalidArgument if the numbers of ranks are impossible.
+Status check(const ElasticOptions& options);
+
+/// Sets the numbers of ranks in `options` from ACCORD_ELASTIC and returns the store of the job.
+Result<std::shared_ptr<Store>> use_environment(ElasticOptions& options);
+
+/// One process's part. Not thread-safe, but for close().
+class Members {
+ public:
+  /// REQUIRES: `store` is not null.
+  static Result<std::unique_ptr<Members>> open(std::shared_ptr<Store> store, const ElasticOptions& options);
+  ~Members();
+  Members(const Members&) = delete;
+  Members& operator=(const Members&) = delete;
+
+  /// Waits for a round in which this process takes part by `handle`, a new one at each call, and returns it; nullopt
+  /// once the job is finished. `timeout`, as in ElasticOptions. Errors: as ElasticGroup::form().
+  Result<std::optional<Round>> next_round(const std::string& handle, Duration timeout);
+  /// The group of the newest round could not be formed. Ranks that `why` says did not come are left out until they ask
+  /// again.
+  void report(const Status& why);
+  /// This process does not come to the rounds that include it any more.
+  void give_up();
+  /// Whether a process waits that has a place. Cost: one request if nothing has changed.
+  Result<bool> others_wait();
+  Status finish();
+  void close();
+
+  std::int64_t round() const { return latest_.number; }
+  const std::string& where() const { return where_; }
+
+ private:
+  Members(std::shared_ptr<Store> store, const ElasticOptions& options, std::unique_ptr<LifeLine> line);
+  Status enter();
+  Status write(const MemberRecord& record);
+  /// Reads `changes`; returns whether it is another one than before.
+  Result<bool> has_changed();
+  Status read_latest();
+  Result<std::optional<std::string>> find(const std::string& key) const;
+  Result<bool> is_finished() const;
+  Situation situation();
+  const std::optional<MemberRecord>& record(std::int64_t id);
+  Presence presence(std::int64_t id);
+  Life life(std::int64_t id);
+  /// What a new round means for this process: returns true if it is in it.
+  Result<bool> is_included();
+  /// The next step of a process that is to publish the next round.
+  Status claim(const Decision& decision);
+  Status publish(const Decision& decision);
+  /// Whether ranks of the latest round answer and do not wait.
+  bool others_work();
+  /// The members, so that those of one host are neighbours.
+  void arrange(Round& round) const;
+  Status timed_out(const Decision& decision) const;
+  Status unreachable() const;
+
+  const std::shared_ptr<Store> store_;
+  const int min_ranks_;
+  const int max_ranks_;
+  const Duration last_call_;
+  Duration timeout_ = Duration::zero();  ///< of the last call
+  const std::string where_;
+  const std::unique_ptr<LifeLine> line_;
+
+  std::int64_t me_ = 0;
+  std::int64_t ids_ = 0;
+  std::int64_t changes_ = -1;
+  Round latest_;
+  MemberRecord own_;
+  /// Of other processes: empty until it is written. What does not change until the next round is not read again.
+  std::map<std::int64_t, std::optional<MemberRecord>> records_;
+  std::map<std::int64_t, LifeWatch> watches_;
+  std::map<std::int64_t, std::string> left_out_;  ///< handles of those that did not come
+  bool others_wait_ = false;                      ///< the last answer
+  bool is_undecided_ = false;                     ///< and whether another process may still answer
+  int claims_ = 0;                                ///< attempts to publish the next round that came to nothing
+  std::optional<Deadline> claim_deadline_;        ///< of another process's attempt
+  std::atomic<bool> is_closed_ = false;
+  Status error_;  ///< the first of a request in the midst of a decision
+};
+
+}  // namespace accord::elastic
