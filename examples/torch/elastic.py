@@ -26,7 +26,7 @@ PARTS = 12  # pieces of the batch of each step, which the ranks share out
 PART_ROWS = 4
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-arguments.add_argument("--steps", type=int, default=600)
+arguments.add_argument("--steps", type=int, default=1000)
 arguments.add_argument("--kill-every", type=float, default=5, metavar="SECONDS", help="0: no rank is killed [5]")
 arguments.add_argument("--late", type=float, default=20, metavar="SECONDS", help="when the fifth rank comes [20]")
 arguments.add_argument("--log", type=Path, default=Path("elastic.csv"), help="time, step, ranks and loss [elastic.csv]")
@@ -43,6 +43,7 @@ def kill_this_rank_in_its_turn() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+killer = threading.Thread(target=kill_this_rank_in_its_turn, daemon=True)
 model = make_model()
 optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
 
@@ -53,6 +54,8 @@ def make_step():
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if rank == 0:
         print(f"round {elastic.round}: {ranks} ranks", flush=True)
+    if options.kill_every > 0 and not killer.is_alive():
+        killer.start()
 
     def step(number: int) -> None:
         optimizer.zero_grad()
@@ -89,12 +92,9 @@ def plot(log: Path, image: Path) -> None:
 
 if int(os.environ["RANK"]) >= 4:
     time.sleep(options.late)
-if options.kill_every > 0:
-    threading.Thread(target=kill_this_rank_in_its_turn, daemon=True).start()
 with accord.torch.ElasticGroup.from_environment(last_call=5) as elastic:
-    elastic.run(make_step, options.steps, state=[model, optimizer])
-    is_first = dist.get_rank() == 0
-if is_first:
-    print(f"{options.steps} steps are done", flush=True)
-    if options.plot:
-        plot(options.log, options.plot)
+    did_last_step = elastic.run(make_step, options.steps, state=[model, optimizer])
+    if did_last_step and dist.get_rank() == 0:
+        print(f"{options.steps} steps are done", flush=True)
+        if options.plot:
+            plot(options.log, options.plot)

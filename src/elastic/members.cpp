@@ -32,6 +32,8 @@ namespace {
 
 constexpr Duration kLeaderPause = std::chrono::milliseconds(2);
 constexpr Duration kFollowerWait = std::chrono::milliseconds(50);
+/// How long a group is not formed because another process may still answer.
+constexpr Duration kAnswerTimeout = std::chrono::milliseconds(500);
 /// How long the process that publishes a round may take from its claim to the round.
 constexpr Duration kClaimTimeout = std::chrono::seconds(1);
 
@@ -195,13 +197,13 @@ Result<std::optional<Round>> Members::next_round(const std::string& handle, Dura
   timeout_ = timeout;
   error_ = {};
   records_.clear();
-  watches_.clear();
   changes_ = -1;
   claim_deadline_.reset();
   own_ = {.after = latest_.number, .handle = handle, .life = line_->address()};
   ACCORD_RETURN_IF_ERROR(write(own_));
   const Deadline last_call = Deadline::in(last_call_);
   const Deadline patience = Deadline::in(timeout);
+  const Deadline answers = Deadline::in(kAnswerTimeout);
   Deadline deadline = patience;
   std::int64_t leader = 0;
   while (!is_closed_) {
@@ -224,10 +226,17 @@ Result<std::optional<Round>> Members::next_round(const std::string& handle, Dura
     Situation now = situation();
     now.last_call_is_over = last_call.passed();
     now.patience_is_over = patience.passed();
+    is_undecided_ = false;
     const Decision decision = decide(now);
     if (!error_.ok()) return error_;
     switch (decision.kind) {
-      case Decision::Kind::kPublish: ACCORD_RETURN_IF_ERROR(claim(decision)); break;
+      case Decision::Kind::kPublish:
+        if (is_undecided_ && !answers.passed()) {
+          std::this_thread::sleep_for(kLeaderPause);
+        } else {
+          ACCORD_RETURN_IF_ERROR(claim(decision));
+        }
+        break;
       case Decision::Kind::kAwaitRanks:
         if (deadline.passed()) return timed_out(decision);
         std::this_thread::sleep_for(kLeaderPause);

@@ -116,10 +116,10 @@ class ElasticGroup:
                     raise
 
     def _leave(self) -> None:
+        communicator().abort("a rank left it to form the next group")
         for group in list(dist.distributed_c10d._world.pg_map):
             if group is not dist.group.WORLD:
                 dist.destroy_process_group(group)
-        communicator().abort("a rank left it to form the next group")
 
     def others_wait(self) -> bool:
         """Whether processes wait that have a place in the group, so that all ranks should call form(). Collective.
@@ -142,24 +142,23 @@ class ElasticGroup:
         if most < 0 or bool((all_steps == most).all()):
             return max(most, 0)
         source = int(all_steps.argmax())
-        values, layout = pytree.tree_flatten([part.state_dict() for part in state])
-        shapes = [_Shape(value) if isinstance(value, torch.Tensor) else value for value in values]
-        described = [(shapes, layout)]
+        values = [part.state_dict() for part in state]
+        described = [pytree.tree_map_only(torch.Tensor, _Shape, values)]
         dist.broadcast_object_list(described, source)
         if steps < most:
-            shapes, layout = described[0]
-            values = [shape.empty() if isinstance(shape, _Shape) else shape for shape in shapes]
-        for value in values:
+            values = pytree.tree_map_only(_Shape, _Shape.empty, described[0])
+        for value in pytree.tree_leaves(values):
             if isinstance(value, torch.Tensor):
                 comm.broadcast(value, source)
         if steps < most:
-            for part, loaded in zip(state, pytree.tree_unflatten(values, layout), strict=True):
+            for part, loaded in zip(state, values, strict=True):
                 part.load_state_dict(loaded)
         return most
 
-    def run(self, make_step: Callable[[], Callable[[int], object]], steps: int, *, state: Sequence[Stateful]) -> None:
+    def run(self, make_step: Callable[[], Callable[[int], object]], steps: int, *, state: Sequence[Stateful]) -> bool:
         """Trains: calls step(0) to step(steps - 1), each on all ranks of the group at that time, and repeats a step that
-        did not end on all of them. Returns once all steps are done.
+        did not end on all of them. Returns once all steps are done; False if others have done the last one without this
+        rank, which then lacks its result.
 
         make_step: called with each new group, after all ranks have the same state; returns `step`. Here belongs what
         depends on the group: DistributedDataParallel, other process groups. state: what the steps change."""
@@ -176,10 +175,12 @@ class ElasticGroup:
                 else:
                     dist.barrier()  # no rank needs the others' state any more
                     self._members.finish()
-                    return
+                    return True
             except Exception:
-                if communicator().error is None:
+                comm = communicator()
+                if comm.error is None and not comm.gone():
                     raise  # a failure of the program, which ends this rank alone
+        return done == steps
 
     def finish(self) -> None:
         """Tells all processes that the job is done: form() returns False from now on."""

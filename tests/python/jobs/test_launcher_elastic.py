@@ -1,10 +1,11 @@
 """`accord run --elastic`: ranks that die are started again, and join the others, which go on meanwhile."""
 
+import re
 import signal
 import socket
 
 import pytest
-from accord_command import ACCORD, accord, python_file, wait_until
+from accord_command import ACCORD, BUILD, ROOT, accord, python_file, wait_until
 from elastic_job import ElasticJob
 
 
@@ -90,6 +91,13 @@ def test_ranks_know_the_numbers_and_inner_jobs_do_not(tmp_path):
         "inside.py",
     )
     assert "[]" in accord("run", "--elastic", "1:1", inside, ACCORD).stdout
+
+
+def test_the_example_of_the_page_runs():
+    (program,) = re.findall(r"```cpp\n(.*?)```", (ROOT / "docs/elastic.md").read_text(), re.DOTALL)
+    assert program in (ROOT / "examples/elastic_job.cpp").read_text()
+    result = accord("run", "--elastic", "1:3", BUILD / "examples/elastic_job")
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 import re
 
 import torch
-from accord_command import accord, program_environment, python_file
+from accord_command import ROOT, accord, program_environment, python_file
+
+PAGE = ROOT / "docs/elastic.md"
 
 # Fits a model to points that are shared out among the ranks, whatever their number. Rank R is killed in the midst of
 # step K, once, for the pairs R:K in its arguments.
@@ -104,6 +106,12 @@ def test_a_program_that_was_not_started_as_elastic_is_told_so(tmp_path):
     result = accord("run", "-n", 1, program, env=program_environment())
     assert result.returncode == 1
     assert "ACCORD_ELASTIC is missing; accord run --elastic MIN:MAX sets it" in result.stderr
+
+
+def test_the_program_of_the_page_runs(tmp_path):
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    result = accord("run", "--elastic", "2:2", python_file(tmp_path, program), env=program_environment())
+    assert result.returncode == 0, result.stderr
 
 
 def test_too_few_ranks_are_a_timeout(tmp_path):

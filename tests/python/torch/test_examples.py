@@ -40,6 +40,32 @@ def test_a_rank_leaves_and_comes_back():
     assert losses[0] > losses[1] > losses[2]
 
 
+def test_training_goes_on_while_ranks_are_killed(tmp_path):
+    log, plot = tmp_path / "log.csv", tmp_path / "plot.svg"
+    result = accord(
+        "run",
+        "--elastic=2:5",
+        "--max-restarts=100",
+        ROOT / "examples/torch/elastic.py",
+        "--steps=150",
+        "--kill-every=3",
+        "--late=1",
+        f"--log={log}",
+        f"--plot={plot}",
+        timeout=170,
+        env=rank_environment(),
+    )
+    assert result.returncode == 0, result.stderr
+    assert "150 steps are done" in result.stdout
+    assert "was killed by SIGKILL; starting it again" in result.stderr
+    rows = [line.split(",") for line in log.read_text().splitlines()]
+    losses = {int(step): float(loss) for _, step, _, loss in rows}
+    assert len(losses) > 130  # a rank may be killed before it writes
+    assert losses[max(losses)] < 2.6
+    assert len({ranks for *_, ranks, _ in rows}) > 1
+    assert plot.read_text().startswith("<?xml")
+
+
 @pytest.mark.slow
 def test_torchrun_starts_the_same_program(data_parallel):
     assert run_example(TORCHRUN, "train_ddp.py", "--steps", STEPS)[0] == data_parallel[0]
