@@ -19,6 +19,9 @@ from accord.torch.reconfigurable import reconfigure, reconfigure_handle
 _MISMATCHES = 3  # attempts to form a group of processes that disagree
 
 
+_FAILURES_OF_GROUPS = (accord.PeerLost, accord.Aborted, accord.Timeout)
+
+
 class Stateful(Protocol):
     """A module, an optimizer, a scheduler: anything with the state that a checkpoint holds."""
 
@@ -176,9 +179,10 @@ class ElasticGroup:
                     dist.barrier()  # no rank needs the others' state any more
                     self._members.finish()
                     return True
-            except Exception:
-                comm = communicator()
-                if comm.error is None and not comm.gone():
+            except _FAILURES_OF_GROUPS:
+                pass
+            except Exception:  # what DistributedDataParallel raises in C++ has lost its type
+                if communicator().error is None:
                     raise  # a failure of the program, which ends this rank alone
         return done == steps
 

@@ -33,9 +33,8 @@ with accord.ElasticGroup.from_environment(last_call=60, form_timeout=60, timeout
                     comm.barrier()
                     elastic.finish()
                     break
-        except accord.Error:
-            if comm.error is None:
-                raise
+        except (accord.PeerLost, accord.Aborted):
+            pass
     print("end", total == 66 * steps, flush=True)
 """
 
@@ -43,15 +42,16 @@ with accord.ElasticGroup.from_environment(last_call=60, form_timeout=60, timeout
 class ElasticJob:
     """Started launchers, and what their ranks print. A context manager, which ends what still runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: str = PROGRAM, *arguments: object) -> None:
+        """program: prints its rounds like PROGRAM, and ends once the file in its first argument exists."""
         self.lines: list[str] = []
         self.messages: list[str] = []
         self.launchers = []
-        self._program = python_file(folder, PROGRAM)
         self._end_file = folder / "end"
+        self._program = [python_file(folder, program), self._end_file, *arguments]
 
     def start(self, *options: object) -> None:
-        launcher = start_accord("run", *options, self._program, self._end_file, env=program_environment())
+        launcher = start_accord("run", *options, *self._program, env=program_environment())
         self.launchers.append(launcher)
         for stream, lines in ((launcher.stdout, self.lines), (launcher.stderr, self.messages)):
             threading.Thread(target=lambda s=stream, to=lines: to.extend(s), daemon=True).start()
