@@ -33,7 +33,8 @@ DeviceWindowHandle device_window(CommunicatorHandle& self, nb::handle memory, in
   Communicator communicator = self.use();
   CallOptions options;
   options.timeout = duration_argument(timeout);
-  if (PyIndex_Check(memory.ptr())) {
+  // Arrays of NumPy and torch have __index__ as well.
+  if (PyIndex_Check(memory.ptr()) && !nb::hasattr(memory, "__dlpack__")) {
     const std::size_t bytes = size_argument(memory, "memory", "a number of bytes");
     if (device < 0 || device > std::numeric_limits<std::int16_t>::max())
       raise_invalid("device: there is no GPU " + std::to_string(device));

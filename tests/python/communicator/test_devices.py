@@ -152,6 +152,12 @@ def run_windows(_, path):
         assert values.tolist() == [3] * 8192
         own = OnDevice(loaded, rank, np.zeros(100, np.float32))
         assert comm.device_window(own).use in ("symmetric", "registered")
+
+        class Indexed(OnDevice):  # like arrays of NumPy and torch
+            def __index__(self):
+                raise TypeError("only integer arrays of one element can be an index")
+
+        assert comm.device_window(Indexed(loaded, rank, np.zeros(100, np.float32))).nbytes == 400
         with pytest.raises(accord.InvalidArgument, match="memory: -1 is not a number of bytes"):
             comm.device_window(-1)
         with pytest.raises(accord.InvalidArgument, match="there is no GPU -2"):
