@@ -1,76 +1,28 @@
 // accord.torchcomms._native: torchcomms' C++ interface, for the features that torchcomms does not pass to a backend
-// in Python: the timeout of a call, the factor of PREMUL_SUM, batches of messages, abort, the state of a work. Each
-// call takes the GIL and is forwarded to accord.torchcomms.backend.Backend, which does all the rest, so that both
-// ways have the same meaning.
-#include <pybind11/chrono.h>
-#include <pybind11/stl.h>
-#include <torch/csrc/utils/pybind.h>
-
-#include <chrono>
+// in Python: the timeout of a call, the factor of PREMUL_SUM, batches of messages, abort, the state of a work, other
+// members, windows, persistent and registered tensors. Each call takes the GIL and is forwarded to
+// accord.torchcomms.backend.Backend, which does all the rest, so that both ways have the same meaning.
+#include <atomic>
 #include <comms/torchcomms/TorchCommBackend.hpp>
 #include <comms/torchcomms/TorchCommFactory.hpp>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "window.hpp"
+#include "work.hpp"
+
 namespace accord::torchcomms {
 namespace {
 
-namespace py = pybind11;
 using namespace torch::comms;
-using std::chrono::milliseconds;
-
-/// A Python object that may be released without the GIL, and after the interpreter has ended.
-class Held {
- public:
-  explicit Held(py::object object) : object_(std::move(object)) {}
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  ~Held() {
-    if (Py_IsInitialized() == 0) {
-      (void)object_.release();
-      return;
-    }
-    const py::gil_scoped_acquire gil;
-    object_ = py::object();
-  }
-  const py::object& operator*() const { return object_; }
-  const py::object* operator->() const { return &object_; }
-
- private:
-  py::object object_;
-};
-
-/// A call in progress. Its status changes on the thread that waits, because hooks are registered without a lock.
-class AsyncWork final : public TorchWork {
- public:
-  AsyncWork(py::object work, milliseconds timeout) : work_(std::move(work)), timeout_(timeout) {
-    setStatus(WorkStatus::INPROGRESS);
-  }
-
-  void wait() override {
-    runWaitPreHooks();
-    try {
-      const py::gil_scoped_acquire gil;
-      work_->attr("wait")();
-    } catch (py::error_already_set& error) {
-      const py::gil_scoped_acquire gil;
-      setStatus(error.matches(PyExc_TimeoutError) ? WorkStatus::TIMEDOUT : WorkStatus::ERROR);
-      throw;
-    }
-    if (!isCompleted()) setStatus(WorkStatus::COMPLETED);
-    runWaitPostHooks();
-  }
-  void waitBlocking() override { wait(); }
-  milliseconds getTimeout() const override { return timeout_; }
-
- private:
-  const Held work_;
-  const milliseconds timeout_;
-};
 
 py::object to_python(const ReduceOp& op) {
   if (op.type() != ReduceOp::RedOpType::PREMUL_SUM) return py::cast(op);
@@ -84,12 +36,14 @@ py::object to_python(const std::vector<BatchSendRecv::P2POp>& ops) {
   return list;
 }
 
+py::object to_python(const py::object& value) { return value; }
+
 template <typename Value>
 py::object to_python(const Value& value) {
   return py::cast(value);
 }
 
-class Backend final : public TorchCommBackend {
+class Backend final : public TorchCommBackend, public std::enable_shared_from_this<Backend> {
  public:
   explicit Backend(py::object calls) : calls_(std::move(calls)) {}
 
@@ -114,8 +68,8 @@ class Backend final : public TorchCommBackend {
     return backend;
   }
 
-  int getRank() const override { return rank_; }
-  int getSize() const override { return size_; }
+  int getRank() const override { return formed(rank_); }
+  int getSize() const override { return formed(size_); }
   std::string_view getBackendName() const override { return "accord"; }
   std::string_view getBackendVersion() const override { return version_; }
   std::string_view getCommName() const override { return name_; }
@@ -127,6 +81,11 @@ class Backend final : public TorchCommBackend {
     calls_->attr("set_timeout")(timeout);
     options_.timeout = timeout;
   }
+  void setHints(std::unordered_map<std::string, std::string> hints) override {
+    const py::gil_scoped_acquire gil;
+    calls_->attr("set_hints")(hints);
+    for (auto& [name, value] : hints) options_.hints[name] = std::move(value);
+  }
   bool isAbortSupported() const override { return true; }
   bool isAborted() const override {
     const py::gil_scoped_acquire gil;
@@ -137,8 +96,55 @@ class Backend final : public TorchCommBackend {
       const py::gil_scoped_acquire gil;
       communicator().attr("abort")("abort() of torchcomms");
     }
-    runAbortHooks();
+    run_abort_hooks_once();
   }
+
+  bool supportsReconfigure() const override { return true; }
+  bool isInitialized() const override {
+    const py::gil_scoped_acquire gil;
+    return calls_->attr("is_ready")().cast<bool>();
+  }
+  InitHandle getInitHandle() const override {
+    const py::gil_scoped_acquire gil;
+    return calls_->attr("get_init_handle")().cast<std::string>();
+  }
+  c10::intrusive_ptr<TorchWork> reconfigure(const ReconfigureOptions& options) override {
+    const py::gil_scoped_acquire gil;
+    calls_->attr("reconfigure")(options.uuid, options.handles, options.hints, options.timeout);
+    for (const auto& [name, value] : options.hints) options_.hints[name] = value;
+    cache_rank();
+    abort_hooks_have_run_ = false;
+    return c10::make_intrusive<TorchWorkCompleted>();
+  }
+
+  bool supportsWindow() const override { return true; }
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override {
+    const py::gil_scoped_acquire gil;
+    auto window = std::make_shared<Window>(calls_->attr("new_window")(), at_failure());
+    if (tensor) window->tensor_register(*tensor, true);
+    return window;
+  }
+  void tensor_register(const at::Tensor& tensor) override {
+    const py::gil_scoped_acquire gil;
+    calls_->attr("tensor_register")(tensor);
+  }
+  void tensor_deregister(const at::Tensor& tensor) override {
+    const py::gil_scoped_acquire gil;
+    calls_->attr("tensor_deregister")(tensor);
+  }
+
+  AllGatherPHandle all_gather_p_init(at::Tensor& output, const AllGatherPInitOptions& options) override {
+    const py::gil_scoped_acquire gil;
+    py::object made = calls_->attr("all_gather_p_init")(output, timeout_of(options));
+    ++last_handle_;
+    persistent_.try_emplace(last_handle_, std::move(made));
+    return reinterpret_cast<AllGatherPHandle>(last_handle_);
+  }
+  c10::intrusive_ptr<TorchWork> all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
+                                                  const AllGatherPExecOptions& options) override {
+    return call("all_gather_p_exec", options, *persistent(handle)->second, input, async_op);
+  }
+  void all_gather_p_free(AllGatherPHandle handle) override { persistent_.erase(persistent(handle)); }
 
   c10::intrusive_ptr<TorchWork> send(const at::Tensor& tensor, int to, bool async_op,
                                      const SendOptions& options) override {
@@ -218,14 +224,48 @@ class Backend final : public TorchCommBackend {
   }
 
  private:
+  using Persistent = std::map<std::uintptr_t, Held>;
+
+  /// Returns the rank or size, if there is one.
+  int formed(int value) const {
+    if (value >= 0 && size_ > 0) return value;
+    throw std::runtime_error("communicator \"" + name_ + "\" is not formed yet; call reconfigure() first");
+  }
+
+  Persistent::iterator persistent(AllGatherPHandle handle) {
+    const auto found = persistent_.find(reinterpret_cast<std::uintptr_t>(handle));
+    if (found == persistent_.end())
+      throw std::runtime_error("communicator \"" + name_ + "\" has no persistent all_gather with this handle: it was " +
+                               "freed, or made by another communicator");
+    return found;
+  }
+
+  /// Hooks run once for each failure, on the thread that learns of it first.
+  void run_abort_hooks_once() {
+    if (!abort_hooks_have_run_.exchange(true)) runAbortHooks();
+  }
+  void run_abort_hooks_if_failed() {
+    if (calls_->attr("is_failed")().cast<bool>()) run_abort_hooks_once();
+  }
+
+  std::function<void()> at_failure() {
+    return [backend = weak_from_this()] {
+      if (const auto held = backend.lock()) held->run_abort_hooks_if_failed();
+    };
+  }
+
+  void cache_rank() {
+    rank_ = calls_->attr("get_rank")().cast<int>();
+    size_ = calls_->attr("get_size")().cast<int>();
+  }
+
   /// Caches the values that torchcomms queries often, and without the GIL.
   void cache_properties(at::Device device, const std::string& name, const CommOptions& options) {
     device_ = device;
     name_ = name;
     options_ = options;
     options_.store = nullptr;
-    rank_ = calls_->attr("get_rank")().cast<int>();
-    size_ = calls_->attr("get_size")().cast<int>();
+    cache_rank();
     version_ = py::module_::import("accord").attr("__version__").cast<std::string>();
   }
 
@@ -236,15 +276,14 @@ class Backend final : public TorchCommBackend {
     const py::gil_scoped_acquire gil;
     py::object work;
     try {
-      const py::object timeout = options.timeout == kNoTimeout ? py::none() : py::cast(options.timeout);
-      work = calls_->attr(name)(to_python(arguments)..., py::arg("timeout") = timeout);
+      work = calls_->attr(name)(to_python(arguments)..., py::arg("timeout") = timeout_of(options));
     } catch (py::error_already_set&) {
-      if (calls_->attr("is_failed")().cast<bool>()) runAbortHooks();
+      run_abort_hooks_if_failed();
       throw;
     }
     if (work.is_none()) return c10::make_intrusive<TorchWorkCompleted>();
-    return c10::make_intrusive<AsyncWork>(std::move(work),
-                                          options.timeout == kNoTimeout ? options_.timeout : options.timeout);
+    return c10::make_intrusive<AsyncWork>(
+        std::move(work), options.timeout == kNoTimeout ? options_.timeout : options.timeout, at_failure());
   }
 
   const Held calls_;
@@ -252,6 +291,9 @@ class Backend final : public TorchCommBackend {
   CommOptions options_;
   std::string name_, version_;
   int rank_ = -1, size_ = -1;
+  Persistent persistent_;  // by handle
+  std::uintptr_t last_handle_ = 0;
+  std::atomic<bool> abort_hooks_have_run_ = false;
 };
 
 /// Registers the backend with torchcomms; `calls` is the Python class. It is never released: torchcomms keeps it

@@ -6,7 +6,7 @@ import threading
 import types
 from collections.abc import Callable, Sequence, Set
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,7 @@ import accord
 from accord.torch import c10d
 from accord.torch.background import Background
 from accord.torch.errors import as_torch_error
+from accord.torch.formation import NotFormed, after_failure, base_of
 from accord.torch.monitored_barrier import MonitoredBarrier
 from accord.torch.process_group import ProcessGroup
 from accord.torch.work import Work
@@ -26,38 +27,6 @@ class ReconfigureOptions(Protocol):
     uuid: int | str
     handles: Sequence[str] | Set[str]
     timeout: timedelta | None
-
-
-class NotFormed:
-    """Takes the place of the communicator of a group that has none at present. Calls raise WrongState."""
-
-    def __init__(self, base: accord.Communicator, rank: int, size: int, why: str, is_forming: bool = False) -> None:
-        """base: the communicator with whose handle the group can be formed again, or is at present."""
-        self.base = base
-        self.rank = rank
-        self.size = size
-        self.name = base.name
-        self.state = "not formed"
-        self.error: accord.Error | None = None
-        self._why = why
-        self._is_forming = is_forming
-
-    def handle(self) -> str:
-        return self.base.handle()
-
-    def gone(self) -> list[int]:
-        return []
-
-    def abort(self, reason: str) -> None:
-        """Ends a reconfiguration in progress, on all ranks."""
-        if self._is_forming:
-            self.base.close()
-
-    def close(self) -> None:
-        self.base.close()
-
-    def __getattr__(self, call: str) -> Any:
-        raise as_torch_error(accord.WrongState(f'{call} on group "{self.name}": {self._why}'), range(self.size))
 
 
 @c10d.never_compiled
@@ -119,7 +88,7 @@ class ReconfigurableProcessGroup(ProcessGroup):
         if not self._reconfiguring.acquire(blocking=False):
             raise as_torch_error(accord.WrongState("the group is being reconfigured already"), self._global_ranks)
         before = self._comm
-        base = before.base if isinstance(before, NotFormed) else before
+        base = base_of(before)
         self._comm = NotFormed(base, before.rank, before.size, "the group is being reconfigured", is_forming=True)
         work = Background()
 
@@ -129,7 +98,7 @@ class ReconfigurableProcessGroup(ProcessGroup):
                 self._form(base, uuid, handles, timeout)
             except BaseException as error:
                 failure = error.with_traceback(None)  # which would keep a communicator that is not used
-                self._comm = self._after_failure(before, base)
+                self._comm = after_failure(before, None if self._is_shut_down else self._make_base)
             finally:
                 self._reconfiguring.release()
                 work.finish(failure)
@@ -160,14 +129,6 @@ class ReconfigurableProcessGroup(ProcessGroup):
             formed.close()
             raise
         base.close()
-
-    def _after_failure(
-        self, before: accord.Communicator | NotFormed, base: accord.Communicator
-    ) -> accord.Communicator | NotFormed:
-        """Returns what the group has after a failure: what it had before, or a new base if abort() closed that."""
-        if base.state != "closed" or self._is_shut_down:
-            return before
-        return NotFormed(self._make_base(), before.rank, before.size, "the reconfiguration was aborted")
 
     def shutdown(self) -> None:
         with self._changing:

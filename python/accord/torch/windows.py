@@ -14,6 +14,7 @@ import accord
 from accord.torch import c10d
 from accord.torch.background import Background
 from accord.torch.errors import as_torch_error
+from accord.torch.tensors import source
 from accord.torch.work import FinishedWork, Work
 
 
@@ -35,9 +36,16 @@ class Window:
         tensor's elements move to memory that the other ranks can reach, at the cost of one copy. Views of it that
         exist already stay where they were. owning: keep a reference to the tensor until tensor_deregister()."""
         if self._window is not None:
-            raise RuntimeError("accord: the window has a tensor already; call tensor_deregister() first")
-        if tensor.device.type != "cpu" or not tensor.is_contiguous():
-            raise ValueError("accord: a window needs a dense tensor on the CPU")
+            raise self._error(accord.WrongState, "the window has a tensor already; call tensor_deregister() first")
+        given = None
+        if tensor.device.type != "cpu":
+            given = f"one on {tensor.device}"
+        elif tensor.layout is not torch.strided:
+            given = f"one of layout {tensor.layout}"
+        elif not tensor.is_contiguous():
+            given = f"one with strides {tensor.stride()}"
+        if given is not None:
+            raise self._error(accord.InvalidArgument, f"a window needs a dense tensor on the CPU, not {given}")
         window = self._run(self._comm.window, tensor.nbytes)
         local = self._viewed(window.local, tensor)
         with torch.no_grad():
@@ -55,12 +63,12 @@ class Window:
     def put(
         self, tensor: torch.Tensor, dst_rank: int, target_offset_nelems: int, async_op: bool, opts: Any = None
     ) -> dist.Work:
-        """Copies a dense `tensor` to an offset, in elements, of the tensor of `dst_rank`, which is not involved. A rank
-        that waits for a later signal from this one sees it. The copy is made when this returns."""
+        """Copies `tensor` to an offset, in elements, of the tensor of `dst_rank`, which is not involved. A rank that
+        waits for a later signal from this one sees it. The copy is made when this returns."""
         window, own = self._registered()
         if tensor.dtype != own.dtype:
-            raise ValueError(f"accord: put of {tensor.dtype} to a window of {own.dtype}")
-        self._run(window.put, tensor.detach(), dst_rank, target_offset_nelems * own.itemsize)
+            raise self._error(accord.InvalidArgument, f"put of {tensor.dtype} to a window of {own.dtype}")
+        self._run(window.put, source(tensor, "put"), dst_rank, target_offset_nelems * own.itemsize)
         return FinishedWork()
 
     def signal(self, peer_rank: int, async_op: bool, opts: Any = None) -> dist.Work:
@@ -93,17 +101,21 @@ class Window:
         memory = self._run(window.peer, rank)
         if memory is None:
             text = f"map_remote_tensor: the memory of rank {rank} cannot be mapped here; use put and signal"
-            raise as_torch_error(accord.Unsupported(text), self._global_ranks)
+            raise self._error(accord.Unsupported, text)
         return self._viewed(memory, own)
 
     def get_attr(self, peer_rank: int) -> Any:
         """Returns torch's WindowAttr: access to `peer_rank` is UNIFIED if its tensor can be mapped, else SEPARATE."""
+        return c10d.window_attr(self.is_mapped(peer_rank))
+
+    def is_mapped(self, rank: int) -> bool:
+        """Returns whether map_remote_tensor() has the tensor of `rank`."""
         window, _ = self._registered()
-        return c10d.window_attr(self._run(window.peer, peer_rank) is not None)
+        return self._run(window.peer, rank) is not None
 
     def _registered(self) -> tuple[accord.Window, torch.Tensor]:
         if self._window is None or self._tensor is None:
-            raise RuntimeError("accord: the window has no tensor; call tensor_register() first")
+            raise self._error(accord.WrongState, "the window has no tensor; call tensor_register() first")
         return self._window, self._tensor
 
     def _run(self, call: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -111,6 +123,9 @@ class Window:
             return call(*arguments, **keywords)
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
+
+    def _error(self, kind: type[accord.Error], text: str) -> accord.Error:
+        return as_torch_error(kind(text), self._global_ranks)
 
     @staticmethod
     def _viewed(memory: accord.WindowArray, like: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ Rank and size come from the same variables, in the same order, as in torchcomms'
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import accord
@@ -53,9 +54,14 @@ def rank_and_size() -> tuple[int, int]:
 
 def keywords_of(options: CommOptions) -> dict[str, Any]:
     """Returns the keywords of accord.Communicator.create for the options' timeout and hints."""
-    keywords: dict[str, Any] = {"timeout": timeout_of(options.timeout)}
+    return {"timeout": timeout_of(options.timeout)} | creation_keywords(options.hints)
+
+
+def creation_keywords(hints: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the keywords of accord.Communicator.create for the hints."""
+    keywords: dict[str, Any] = {}
     others = []
-    for name, value in sorted(options.hints.items()):
+    for name, value in sorted(hints.items()):
         if name in ("select", "transport"):
             keywords[name] = value
         elif name not in ("async", "persistent_store"):
@@ -65,9 +71,18 @@ def keywords_of(options: CommOptions) -> dict[str, Any]:
     return keywords | {"hints": ",".join(others)}
 
 
-def starts_collectives(options: CommOptions) -> bool:
+def inherited(parent: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Returns the hints of a part: those of its parent, which its own ones replace; rules for selecting plans follow
+    those of the parent. The part's own "async" counts alone."""
+    hints = {name: value for name, value in parent.items() if name != "async"} | dict(own)
+    if "select" in parent and "select" in own:
+        hints["select"] = f"{parent['select']};{own['select']}"
+    return hints
+
+
+def starts_collectives(hints: Mapping[str, str]) -> bool:
     """Returns True if the hint "async" requests collectives that run in the background."""
-    value = options.hints.get("async", "at_once")
+    value = hints.get("async", "at_once")
     if value not in ("at_once", "background"):
         raise RuntimeError(f'hint "async" is "{value}", expected "at_once" or "background"')
     return value == "background"

@@ -3,32 +3,22 @@ symbols. A fake module provides the parts of torchcomms that the backend uses.""
 
 
 def run_calls(_, path):
-    import enum
-    import sys
     import threading
-    import types
-    from datetime import timedelta
 
     import numpy as np
     import pytest
     import torch
+    import torchcomms_stand_in
     from host_devices import HostStream, library, on_thread_ranks
     from host_tensors import of_numpy
 
     import accord
     from accord.torch import streams
 
-    class RedOpType(enum.Enum):
-        SUM, PRODUCT, MIN, MAX, BAND, BOR, BXOR, AVG = range(8)
+    make_backend = torchcomms_stand_in.install()
+    from accord.torchcomms import rendezvous
 
-    torchcomms = types.ModuleType("torchcomms")
-    torchcomms.RedOpType, torchcomms.ReduceOp = RedOpType, types.SimpleNamespace
-    torchcomms.CommOptions, torchcomms.TorchCommBackend = types.SimpleNamespace, object
-    torchcomms.register_backend = lambda name, kind: None
-    sys.modules["torchcomms"] = torchcomms
-    from accord.torchcomms.backend import Backend, rendezvous
-
-    add = types.SimpleNamespace(type=RedOpType.SUM)
+    add = torchcomms_stand_in.ADD
     loaded = library(path)
     stream_of = {}
     streams.current = lambda device: stream_of[device.index]
@@ -36,9 +26,9 @@ def run_calls(_, path):
     rendezvous.communicator = lambda name, options: here.comm.split(0, name=name)
 
     def body(comm, rank):
-        options = types.SimpleNamespace(timeout=timedelta(seconds=30), hints={"async": "background"}, store=None)
+        options = torchcomms_stand_in.options(hints={"async": "background"})
         stream = stream_of[rank] = HostStream(loaded, rank)
-        backend = Backend()
+        backend = make_backend()
         here.comm = comm
         with pytest.raises(RuntimeError, match="for meta: it supports the CPU and CUDA devices"):
             backend.init(torch.device("meta"), "gpus", options)
@@ -66,6 +56,28 @@ def run_calls(_, path):
         elsewhere = of_numpy(loaded, 3, np.ones(6, np.float32))
         with pytest.raises(RuntimeError, match=f"takes tensors on cuda:{rank}, not on cuda:3"):
             backend.all_reduce(elsewhere, add, False)
+        whole = of_numpy(loaded, rank, np.zeros(12, np.float32))
+        handle = backend.all_gather_p_init(whole)
+        for value in (3, 4):
+            ones.values.fill_(value + rank)
+            backend.all_gather_p_exec(handle, ones, True).wait()
+            stream.synchronize()
+            assert whole.values.tolist() == [value] * 6 + [value + 1] * 6
+        backend.tensor_register(ones)
+        backend.all_reduce(ones, add, False)
+        stream.synchronize()
+        assert ones.values.tolist() == [9.0] * 6
+        backend.tensor_deregister(ones)
+        with pytest.raises(RuntimeError, match="shape .6,. on cuda:. is not registered"):
+            backend.tensor_deregister(ones)
+        with pytest.raises(RuntimeError, match="a window needs a dense tensor on the CPU, not one on cuda"):
+            backend.new_window().tensor_register(ones)
+        window, mine = backend.new_window(), torch.full((2,), float(rank))  # a GPU communicator has CPU windows
+        window.tensor_register(mine)
+        with pytest.raises(RuntimeError, match=f"put of a tensor on cuda:{rank} to a window on the CPU"):
+            window.put(ones, 0, 0, False)
+        assert window.map_remote_tensor(1 - rank).tolist() == [1.0 - rank] * 2
+        window.tensor_deregister()
         part.finalize()
         backend.finalize()
         assert isinstance(comm, accord.Communicator)
