@@ -244,8 +244,14 @@ class Backend final : public TorchCommBackend, public std::enable_shared_from_th
   void run_abort_hooks_once() {
     if (!abort_hooks_have_run_.exchange(true)) runAbortHooks();
   }
+  /// REQUIRES: the GIL is held. It is released for the hooks: torchcomms' flight recorder waits in its hook, seconds
+  /// long, for a request of another thread. As with NCCL, they do not run if the program wants neither an abort nor to
+  /// reconfigure.
   void run_abort_hooks_if_failed() {
-    if (calls_->attr("is_failed")().cast<bool>()) run_abort_hooks_once();
+    if (!options_.abort_process_on_timeout_or_error && !options_.enable_reconfigure) return;
+    if (!calls_->attr("is_failed")().cast<bool>()) return;
+    const py::gil_scoped_release released;
+    run_abort_hooks_once();
   }
 
   std::function<void()> at_failure() {

@@ -1,3 +1,5 @@
+// Each call takes the GIL and is forwarded. The properties that torchcomms reads of a window are fields of its class.
+
 #include "window.hpp"
 
 #include <utility>
@@ -6,20 +8,27 @@ namespace accord::torchcomms {
 
 using namespace torch::comms;
 
-/// Calls a method that returns a torch.distributed.Work.
-template <typename Options, typename... Arguments>
-c10::intrusive_ptr<TorchWork> Window::call(const char* name, const Options& options, const Arguments&... arguments) {
+/// Runs `body` with the GIL, and at_failure() if it raises.
+template <typename Body>
+auto Window::guarded(const Body& body) {
   const py::gil_scoped_acquire gil;
-  py::object work;
   try {
-    work = calls_->attr(name)(arguments..., py::arg("timeout") = timeout_of(options));
+    return body();
   } catch (py::error_already_set&) {
     at_failure_();
     throw;
   }
-  if (work.attr("is_completed")().template cast<bool>()) return c10::make_intrusive<TorchWorkCompleted>();
-  const milliseconds timeout = options.timeout == kNoTimeout ? milliseconds::max() : options.timeout;
-  return c10::make_intrusive<AsyncWork>(std::move(work), timeout, at_failure_);
+}
+
+/// Calls a method that returns a torch.distributed.Work.
+template <typename Options, typename... Arguments>
+c10::intrusive_ptr<TorchWork> Window::call(const char* name, const Options& options, const Arguments&... arguments) {
+  return guarded([&]() -> c10::intrusive_ptr<TorchWork> {
+    py::object work = calls_->attr(name)(arguments..., py::arg("timeout") = timeout_of(options));
+    if (work.attr("is_completed")().template cast<bool>()) return c10::make_intrusive<TorchWorkCompleted>();
+    const milliseconds timeout = options.timeout == kNoTimeout ? milliseconds::max() : options.timeout;
+    return c10::make_intrusive<AsyncWork>(std::move(work), timeout, at_failure_);
+  });
 }
 
 Window::Window(py::object calls, std::function<void()> at_failure)
@@ -28,8 +37,7 @@ Window::Window(py::object calls, std::function<void()> at_failure)
 }
 
 void Window::tensor_register(const at::Tensor& tensor, bool owning) {
-  const py::gil_scoped_acquire gil;
-  calls_->attr("tensor_register")(tensor, owning);
+  guarded([&] { calls_->attr("tensor_register")(tensor, owning); });
   describe(tensor, owning);
 }
 
@@ -41,25 +49,19 @@ void Window::describe(const at::Tensor& tensor, bool owning) {
 }
 
 void Window::tensor_deregister() {
-  const py::gil_scoped_acquire gil;
-  try {
-    calls_->attr("tensor_deregister")();
-  } catch (py::error_already_set&) {
-    win_size_ = 0;
-    buf_tensor_.reset();
-    throw;
-  }
   win_size_ = 0;
   buf_tensor_.reset();
+  guarded([&] { calls_->attr("tensor_deregister")(); });
 }
 
 std::shared_ptr<TorchCommWindow> Window::clone() {
-  const py::gil_scoped_acquire gil;
-  const py::object copy = calls_->attr("clone")();
-  auto other = std::make_shared<Window>(copy, at_failure_);
-  const py::object tensor = copy.attr("tensor");
-  if (!tensor.is_none()) other->describe(tensor.cast<at::Tensor>(), true);
-  return other;
+  return guarded([&] {
+    const py::object copy = calls_->attr("clone")();
+    auto other = std::make_shared<Window>(copy, at_failure_);
+    const py::object tensor = copy.attr("tensor");
+    if (!tensor.is_none()) other->describe(tensor.cast<at::Tensor>(), true);
+    return other;
+  });
 }
 
 c10::intrusive_ptr<TorchWork> Window::put(const at::Tensor& tensor, int to, size_t offset, bool async_op,
@@ -76,16 +78,14 @@ c10::intrusive_ptr<TorchWork> Window::wait_signal(int from, bool async_op, const
 }
 
 at::Tensor Window::map_remote_tensor(int rank) {
-  const py::gil_scoped_acquire gil;
-  return calls_->attr("map_remote_tensor")(rank).cast<at::Tensor>();
+  return guarded([&] { return calls_->attr("map_remote_tensor")(rank).cast<at::Tensor>(); });
 }
 
 std::shared_ptr<TorchCommWindowAttr> Window::get_attr(int rank) {
-  const py::gil_scoped_acquire gil;
+  const bool is_mapped = guarded([&] { return calls_->attr("is_mapped")(rank).cast<bool>(); });
   auto attributes = std::make_shared<TorchCommWindowAttr>();
-  attributes->accessType = calls_->attr("is_mapped")(rank).cast<bool>()
-                               ? TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED
-                               : TorchCommWinAccessType::WIN_ACCESS_TYPE_SEPARATE;
+  attributes->accessType =
+      is_mapped ? TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED : TorchCommWinAccessType::WIN_ACCESS_TYPE_SEPARATE;
   return attributes;
 }
 

@@ -27,6 +27,8 @@ class Window final : public torch::comms::TorchCommWindow {
   std::shared_ptr<torch::comms::TorchCommWindowAttr> get_attr(int rank) override;
 
  private:
+  template <typename Body>
+  auto guarded(const Body& body);
   template <typename Options, typename... Arguments>
   c10::intrusive_ptr<torch::comms::TorchWork> call(const char* name, const Options& options,
                                                    const Arguments&... arguments);

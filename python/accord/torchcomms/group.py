@@ -197,7 +197,8 @@ class Group(TorchCommBackend):
         """Forms the communicator of the ranks with these handles: a list numbers the ranks, a set leaves their order to
         accord. All of them call it with the same `uuid`, which no earlier call had. If it fails, the communicator is as
         it was before, and the ranks may try again with new handles. Otherwise calls and windows of the earlier one that
-        have not ended fail. abort() of another thread ends it. hints: as for set_hints()."""
+        have not ended fail. abort() of another thread ends it. hints: as for set_hints(). Called only by _native: without
+        it, torchcomms keeps the number of the earlier ranks."""
         before = self.communicator
         if not self._reconfiguring.acquire(blocking=False):
             raise accord.WrongState(f'communicator "{self._name}" is being reconfigured already')

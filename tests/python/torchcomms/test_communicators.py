@@ -324,6 +324,37 @@ def test_the_guide_runs(tmp_path):
     snippets = re.findall(
         r"^```python\n(.*?)^```$", (ROOT / "docs/torchcomms.md").read_text(), re.MULTILINE | re.DOTALL
     )
-    assert len(snippets) == 2
-    program = "\n".join(snippets) + "print(values.tolist(), theirs.tolist())\n"
+    assert len(snippets) == 4
+    program = "\n".join(snippets[:2]) + "print(values.tolist(), theirs.tolist())\n"
     assert run_ranks(program, tmp_path).count("[1.0, 1.0, 1.0, 1.0] [1.0, 1.0, 1.0]") == 2
+    if importlib.util.find_spec("accord.torchcomms._native") is not None:
+        out = run_ranks("\n".join(snippets[2:]) + "print(rank, halo[4:].tolist(), whole.tolist())\n", tmp_path)
+        for rank in range(2):
+            assert f"{rank} {[1.0 - rank] * 4} {[90.0] * 3 + [91.0] * 3}" in out
+
+
+def use_the_backend_itself(comm):
+    backend, other = comm.get_backend_impl(), 1 - comm.get_rank()
+    mine, window = torch.zeros(2), backend.new_window()
+    window.tensor_register(mine)
+    window.put(torch.ones(1), other, 1, False)
+    window.signal(other, False)
+    window.wait_signal(other, False)
+    output = torch.zeros(4)
+    backend.all_gather_p_exec(backend.all_gather_p_init(output), mine + comm.get_rank(), False)
+    backend.tensor_register(output)
+    backend.tensor_deregister(output)
+    backend.set_hints({"async": "background"})
+    work = comm.all_reduce(torch.ones(1), torchcomms.ReduceOp.SUM, True)
+    completed = work.is_completed()
+    work.wait()
+    window.tensor_deregister()
+    return mine.tolist(), output.tolist(), completed
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("accord.torchcomms._native") is not None,
+    reason="accord.torchcomms._native takes the place of the backend in Python",
+)
+def test_the_backend_in_python_has_what_torchcomms_refuses(torchcomms_ranks):
+    assert torchcomms_ranks(2).run(use_the_backend_itself) == [([0, 1], [0, 1, 1, 2], False)] * 2

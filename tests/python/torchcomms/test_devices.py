@@ -22,7 +22,7 @@ def run_calls(_, path):
     loaded = library(path)
     stream_of = {}
     streams.current = lambda device: stream_of[device.index]
-    here = threading.local()
+    here, handles, all_here = threading.local(), {}, threading.Barrier(2)
     rendezvous.communicator = lambda name, options: here.comm.split(0, name=name)
 
     def body(comm, rank):
@@ -79,6 +79,16 @@ def run_calls(_, path):
         assert window.map_remote_tensor(1 - rank).tolist() == [1.0 - rank] * 2
         window.tensor_deregister()
         part.finalize()
+        handles[rank] = backend.get_init_handle()
+        backend.tensor_register(whole)
+        all_here.wait()
+        backend.reconfigure(1, [handles[1], handles[0]], {})
+        backend.tensor_deregister(whole)
+        ones.values.fill_(rank)
+        backend.broadcast(ones, 0, False)
+        stream.synchronize()
+        assert backend.get_rank() == 1 - rank
+        assert ones.values.tolist() == [1.0] * 6
         backend.finalize()
         assert isinstance(comm, accord.Communicator)
 

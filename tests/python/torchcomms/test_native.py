@@ -269,3 +269,48 @@ def test_a_communicator_of_torchcomms_is_formed_and_healed(torchcomms_ranks, tmp
         assert found.pop(0) == (False, (who, 2, 3))
         assert (found.pop(0), found.pop(0)) == (True, 2)
         assert found == []
+
+
+def hooks_at_failures(comm, folder):
+    import threading
+    import time
+
+    from torchcomms.hooks import FlightRecorderHook
+
+    os.environ["TORCHCOMM_HEALTH_CHECK_WAIT_MS"] = "2000"  # in the abort hook of the flight recorder, which is in C++
+    rank, fired, longest, done = comm.get_rank(), [], 0.0, threading.Event()
+
+    def measure_gaps():
+        nonlocal longest
+        last = time.monotonic()
+        while not done.is_set():
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+
+    def fail(name, **options):
+        store = dist.FileStore(os.path.join(folder, name), 2)
+        made = torchcomms.new_comm("accord", torch.device("cpu"), name, store=store, **options)
+        hook = made.register_abort_hook(lambda: fired.append(name))
+        if name == "recorded":
+            FlightRecorderHook(max_entries=10, isolated=True).register_with_comm(made)
+        if rank == 0:
+            try:
+                made.recv(torch.ones(1), 1, False, timeout=datetime.timedelta(milliseconds=50))
+            except RuntimeError as error:
+                assert "timed out" in str(error)
+        comm.barrier(False)
+        del hook
+
+    fail("handled", abort_process_on_timeout_or_error=False)
+    other = threading.Thread(target=measure_gaps)
+    other.start()
+    fail("recorded")
+    done.set()
+    other.join()
+    return fired, longest
+
+
+def test_abort_hooks_run_beside_other_threads_and_only_where_asked_for(torchcomms_ranks, tmp_path):
+    first, second = torchcomms_ranks(2).run(hooks_at_failures, str(tmp_path))
+    assert first[0] == ["recorded"] and first[1] < 1.8
+    assert second[0] == []
