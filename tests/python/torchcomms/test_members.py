@@ -4,6 +4,7 @@ in C++ only: here a stand-in for torchcomms takes the place of both, in test_nat
 
 import pytest
 from accord_command import SUPPORT
+from ranks import TORCH_PROGRAM
 
 pytest.importorskip("torch")
 
@@ -93,6 +94,46 @@ def test_a_communicator_is_formed_leaves_ranks_out_and_heals(torch_ranks, tmp_pa
         assert seen.pop(0) == (who, 3, 6)
         assert seen == []
     assert parts == 2
+
+
+def outlive(group, support, folder):
+    import signal
+
+    sys.path.append(support)
+    import torchcomms_stand_in as stand_in
+    from handle_folder import gather_handles
+
+    who = dist.get_rank()
+    backend = stand_in.install()()
+    backend.init(torch.device("cpu"), "elastic", stand_in.options(enable_reconfigure=True))
+
+    def form(uuid, members):
+        handles = gather_handles(folder, str(uuid), who, members, backend.get_init_handle())
+        backend.reconfigure(uuid, handles, {})
+
+    form(1, [0, 1, 2])
+    window, failures = backend.new_window(), []
+    window.tensor_register(torch.zeros(1))
+    if who == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for call, *arguments in ((backend.all_reduce, torch.ones(1), stand_in.ADD, False), (window.signal, 0, False)):
+        try:
+            call(*arguments)
+        except RuntimeError as error:
+            failures.append((type(error).__name__, list(error.ranks), backend.is_failed()))
+    form(2, [2, 0])
+    x = torch.tensor([who + 1.0])
+    backend.all_reduce(x, stand_in.ADD, False)
+    return failures, backend.get_rank(), backend.is_failed(), x.item()
+
+
+def test_the_others_go_on_after_a_rank_was_killed(fresh_ranks, tmp_path):
+    ranks = fresh_ranks(3, program=TORCH_PROGRAM)
+    first, killed, third = ranks.outcomes(outlive, SUPPORT, str(tmp_path))
+    assert (killed.value, killed.error) == (None, None)
+    for outcome, rank in ((first, 1), (third, 0)):
+        assert outcome.error is None, outcome.error
+        assert outcome.value == ([("PeerLost", [1], True)] * 2, rank, False, 4)
 
 
 def abort_while_forming(group, support, folder):
