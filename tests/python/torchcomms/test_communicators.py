@@ -186,12 +186,14 @@ def test_unknown_communicators_and_unsupported_options_are_named(torchcomms_rank
 def in_background(comm, folder):
     """Uses two communicators on which the ranks start their all_reduces in opposite orders."""
     rank = comm.get_rank()
+    # Kept until both are created: the file of a FileStore is removed with the last one, then the ranks would have two.
+    store = dist.FileStore(os.path.join(folder, "store"), 2)
     made = [
         torchcomms.new_comm(
             "accord",
             torch.device("cpu"),
             name,
-            store=dist.FileStore(os.path.join(folder, "store"), 2),
+            store=store,
             hints={"async": "background", "wait": "yield", "select": "all_reduce:0-inf=ring"},
         )
         for name in ("one", "other")
