@@ -159,3 +159,28 @@ def test_a_persistent_all_gather_follows_its_input(torch_ranks, tmp_path, hint):
         for call, output in enumerate(found):
             parts = [torch.arange(6.0).reshape(2, 3) + 100 * rank + 10 * (call % 6) for rank in range(3)]
             assert output == torch.cat(parts).tolist()
+
+
+def reduce_in_windows(group, support, folder):
+    import json
+
+    sys.path.append(support)
+    import torchcomms_stand_in as stand_in
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    os.environ.update(TORCHCOMM_RANK=str(rank), TORCHCOMM_SIZE=str(size))
+    backend = stand_in.install()()
+    backend.init(torch.device("cpu"), "reduced", stand_in.options(store=dist.FileStore(f"{folder}/store", size)))
+    tensor, window = torch.full((100_000,), rank + 1.0), backend.new_window()
+    window.tensor_register(tensor)
+    backend.all_reduce(tensor, stand_in.ADD, False)
+    with open(backend.communicator.dump(folder)) as dump:
+        (collectives,) = (order for order in json.load(dump)["orders"] if order["kind"] == "collectives")
+    window.tensor_deregister()
+    backend.finalize()
+    return collectives["operations"][-1]["algorithm"], tensor.unique().tolist()
+
+
+def test_collectives_on_windows_copy_nothing_in_between(torch_ranks, tmp_path):
+    found = torch_ranks(2).run(reduce_in_windows, SUPPORT, str(tmp_path))
+    assert found == [("two_shot_zero_copy", [3.0])] * 2
