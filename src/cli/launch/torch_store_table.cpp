@@ -1,4 +1,4 @@
-// The protocol of PyTorch's TCPStore, from torch/csrc/distributed/c10d/TCPStoreBackend.hpp of PyTorch 2.11 to 2.13,
+// The protocol of PyTorch's TCPStore, from torch/csrc/distributed/c10d/TCPStoreBackend.hpp of PyTorch 2.11 to 2.15,
 // which is the same for its two servers (libuv and poll). A request is one byte that gives its kind, then its fields.
 // A text is its length (u64) and its bytes; numbers are in the byte order of the machine. The first request must be
 // VALIDATE. A client may send requests before it has read the answers to earlier ones, and CANCEL_WAIT while it

@@ -120,7 +120,7 @@ struct PartEntry {
 struct Manifest {
   int format_version = 0;
   std::string sha256;    ///< of manifest.json: the package's identity
-  std::string producer;  ///< "accord 0.1.0, torch 2.13.0"
+  std::string producer;  ///< "accord 0.1.0, torch 2.15.0"
   std::vector<std::string> groups;
   std::vector<ShardingRule> rules;
   std::uint64_t graph_bytes = 0;  ///< of graph.json
