@@ -17,6 +17,8 @@ from accord.torch.errors import as_torch_error
 from accord.torch.tensors import source
 from accord.torch.work import FinishedWork, Work
 
+_FINISHED = FinishedWork()  # one for all calls: it has no state, and a new one takes as long as a signal
+
 
 class Window:
     """One tensor of each rank. It has the methods of torch's Window, but not its class, which Python cannot extend. The
@@ -68,14 +70,15 @@ class Window:
         window, own = self._registered()
         if tensor.dtype != own.dtype:
             raise self._error(accord.InvalidArgument, f"put of {tensor.dtype} to a window of {own.dtype}")
-        self._run(window.put, source(tensor, "put"), dst_rank, target_offset_nelems * own.itemsize)
-        return FinishedWork()
+        values = source(tensor, "put") if tensor.requires_grad or not tensor.is_contiguous() else tensor
+        self._run(window.put, values, dst_rank, target_offset_nelems * own.itemsize)
+        return _FINISHED
 
     def signal(self, peer_rank: int, async_op: bool, opts: Any = None) -> dist.Work:
         """Sends one signal to `peer_rank`. Signals are counted: each ends one wait_signal()."""
         window, _ = self._registered()
         self._run(window.signal, peer_rank)
-        return FinishedWork()
+        return _FINISHED
 
     def wait_signal(self, peer_rank: int, async_op: bool, opts: Any = None) -> dist.Work:
         """Waits for one signal from `peer_rank`, in the background if `async_op` is true, at the cost of a thread.
@@ -85,7 +88,7 @@ class Window:
         limit = self._timeout if timeout is None or timeout < timedelta(0) else timeout
         if not async_op:
             self._run(window.wait, peer_rank, timeout=limit)
-            return FinishedWork()
+            return _FINISHED
         waiting = Background()
 
         def wait() -> None:

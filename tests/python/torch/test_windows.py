@@ -13,7 +13,7 @@ def exchange_halos(group):
     right, left = (rank + 1) % size, (rank - 1) % size
     mine = torch.full((4, 3), float(rank))
     window = group.new_window(mine)
-    window.put(torch.tensor([10.0 + rank, 20.0 + rank]), right, 5, False).wait()
+    window.put(torch.tensor([10.0 + rank, 20.0 + rank], requires_grad=True), right, 5, False).wait()
     window.signal(right, False).wait()
     window.wait_signal(left, False).wait()
     seen = [mine.flatten().tolist(), group.supports_window]
