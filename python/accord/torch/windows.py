@@ -46,8 +46,7 @@ class Window:
             given = f"one of layout {tensor.layout}"
         elif not tensor.is_contiguous():
             given = f"one with strides {tensor.stride()}"
-        if given is not None:
-            raise self._error(accord.InvalidArgument, f"a window needs a dense tensor on the CPU, not {given}")
+        self._agree(None if given is None else f"a window needs a dense tensor on the CPU, not {given}")
         window = self._run(self._comm.window, tensor.nbytes)
         local = self._viewed(window.local, tensor)
         with torch.no_grad():
@@ -56,6 +55,15 @@ class Window:
         self._run(self._comm.barrier)  # puts of the other ranks come after the copy
         self._window, self._tensor = window, local
         self._owned = tensor if owning else None
+
+    def _agree(self, refused: str | None) -> None:
+        """Raises on all ranks if one of them refuses its tensor, so that none waits for it."""
+        refusals = torch.empty(self._comm.size, dtype=torch.bool)
+        self._run(self._comm.all_gather, torch.tensor([refused is not None]), refusals)
+        if refused is not None:
+            raise self._error(accord.InvalidArgument, refused)
+        for rank in refusals.nonzero().flatten().tolist():
+            raise self._error(accord.InvalidArgument, f"rank {rank} refused its tensor of the window")
 
     def tensor_deregister(self) -> None:
         """Lets go of the memory; the tensor keeps it, and so do the other ranks as long as they have mapped it. Not
@@ -70,8 +78,7 @@ class Window:
         window, own = self._registered()
         if tensor.dtype != own.dtype:
             raise self._error(accord.InvalidArgument, f"put of {tensor.dtype} to a window of {own.dtype}")
-        values = source(tensor, "put") if tensor.requires_grad or not tensor.is_contiguous() else tensor
-        self._run(window.put, values, dst_rank, target_offset_nelems * own.itemsize)
+        self._run(window.put, source(tensor, "put"), dst_rank, target_offset_nelems * own.itemsize)
         return _FINISHED
 
     def signal(self, peer_rank: int, async_op: bool, opts: Any = None) -> dist.Work:

@@ -121,3 +121,22 @@ def use_torchs_functions(group):
 )
 def test_torchs_functions_call_it(torch_ranks):
     assert [outcome.value for outcome in torch_ranks(2).outcomes(use_torchs_functions)] == [(True, [1, 1], True)] * 2
+
+
+def refuse_on_one_rank(group):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    tensor = torch.zeros(4, 2)[:, 0] if rank == 1 else torch.zeros(4)
+    try:
+        group.new_window(tensor)
+    except accord.InvalidArgument as error:
+        text = str(error)
+    window = group.new_window(torch.full((4,), float(rank)))
+    return text, [window.map_remote_tensor(peer)[0].item() for peer in range(size)]
+
+
+def test_a_tensor_that_one_rank_refuses_is_an_error_on_all(torch_ranks):
+    outcomes = torch_ranks(3).outcomes(refuse_on_one_rank)
+    for rank, outcome in enumerate(outcomes):
+        text, values = outcome.value
+        assert ("not one with strides (2,)" if rank == 1 else "rank 1 refused its tensor") in text
+        assert values == [0.0, 1.0, 2.0]
