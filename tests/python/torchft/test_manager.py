@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from accord_command import SUPPORT, clean_environment, wait_until
+from accord_command import SUPPORT, clean_environment, end, program_environment, start_accord, wait_until
 from local_rounds import NAMES, ROUNDS, STEPS, inner_optimizer, loss, make_model, outer_optimizer
 
 coordination = pytest.importorskip("torchft.coordination", reason="torchft is not installed")
@@ -108,5 +108,36 @@ def test_replicas_train_by_themselves_and_exchange_parameters(tmp_path, kind):
             process.wait()
         server.shutdown()
     for name in NAMES:
-        end = json.loads(re.search(r"parameters (.*)", (tmp_path / name).read_text())[1])
-        assert end == pytest.approx(in_one_process(kind), abs=1e-6)
+        values = json.loads(re.search(r"parameters (.*)", (tmp_path / name).read_text())[1])
+        assert values == pytest.approx(in_one_process(kind), abs=1e-6)
+
+
+@pytest.mark.alone
+def test_replicas_of_sharded_models_train_as_one_process(tmp_path):
+    server = coordination.LighthouseServer(bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=1000)
+    lighthouse = "http://127.0.0.1:" + server.address().rpartition(":")[2]
+    steps, ranks = 3, range(4)
+    program = f"{SUPPORT}/torchft_sharded.py"
+    environment = program_environment()
+    replicas = [
+        start_accord("run", "-n", 2, program, replica, lighthouse, steps, env=environment) for replica in range(2)
+    ]
+    try:
+        outputs = [replica.communicate(timeout=120) for replica in replicas]
+    finally:
+        end(*replicas)
+        server.shutdown()
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 6)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        batches = [torch.full((2, 4), (1 + step + 10 * rank) / 40) for rank in ranks]
+        sum(model(batch).square().mean() / len(ranks) for batch in batches).backward()
+        optimizer.step()
+    expected = torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
+    for output, errors in outputs:
+        found = re.findall(r"parameters (.*)", output)
+        assert len(found) == 2, errors
+        for parameters in found:
+            assert json.loads(parameters) == pytest.approx(expected, abs=1e-6)
