@@ -177,6 +177,7 @@ Status read_route(std::string_view text, Config&) {
 Status read_job_store(std::string_view, Config&) { return Status(); }
 
 Status read_elastic(std::string_view text, Config& config) {
+  if (text.empty()) return Status();
   ACCORD_ASSIGN_OR_RETURN(config.elastic, parse_rank_range(text));
   return Status();
 }

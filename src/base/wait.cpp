@@ -11,6 +11,7 @@ namespace accord {
 namespace {
 constexpr std::uint32_t kYields = 20000;
 constexpr std::uint32_t kCheckEvery = 64;
+constexpr auto kCheckInterval = std::chrono::milliseconds(1);
 constexpr auto kNap = std::chrono::microseconds(50);
 }  // namespace
 
@@ -18,7 +19,11 @@ bool Waiter::pause_slowly() {
   ++yields_;
   if (yields_ < kYields) {
     sched_yield();
-    return yields_ % kCheckEvery == 1;
+    // Beside threads that compute, each yield may last as long as their time slice.
+    const auto now = Clock::now();
+    if (yields_ % kCheckEvery != 1 && now - checked_ < kCheckInterval) return false;
+    checked_ = now;
+    return true;
   }
   std::this_thread::sleep_for(kNap);
   return true;

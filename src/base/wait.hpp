@@ -53,6 +53,7 @@ class Waiter {
 
   std::uint32_t spins_;
   std::uint32_t yields_ = 0;
+  Clock::time_point checked_ = {};  ///< when pause() last returned true
 };
 
 }  // namespace accord

@@ -96,7 +96,7 @@ Result<JobPlace> job_place(const Environment& environment) {
     const std::string restart = find(environment, "TORCHELASTIC_RESTART_COUNT").value_or("0");
     place.job = fmt::format("{}/{}/{}", job_name(launcher, environment), restart, place.size);
     const std::optional<std::string> address = find(environment, "MASTER_ADDR");
-    const bool may_grow = find(environment, "ACCORD_ELASTIC") && address;
+    const bool may_grow = !find(environment, "ACCORD_ELASTIC").value_or("").empty() && address;
     if (place.size == 1 && !may_grow) return place;
     if (!address || address->empty()) {
       ACCORD_RETURN_IF_ERROR(derive_port(launcher, environment, place));

@@ -47,16 +47,21 @@ Result<std::string> machine_id() {
 
 }  // namespace
 
+Result<std::string> this_host() {
+  ACCORD_ASSIGN_OR_RETURN(std::string host, machine_id());
+  ACCORD_ASSIGN_OR_RETURN(const std::uint64_t network, namespace_number("net"));
+  host += fmt::format("/net-{}", network);
+  ACCORD_RETURN_IF_ERROR(config().status());
+  if (!config()->host_id.empty()) host += "/" + config()->host_id;
+  return host;
+}
+
 Result<Place> this_place() {
   Place place;
   place.process = getpid();
   const Result<std::uint64_t> processes = namespace_number("pid");
   if (processes.ok()) place.process_space = fmt::format("pid-{}", *processes);
-  ACCORD_ASSIGN_OR_RETURN(place.host, machine_id());
-  ACCORD_ASSIGN_OR_RETURN(const std::uint64_t network, namespace_number("net"));
-  place.host += fmt::format("/net-{}", network);
-  ACCORD_RETURN_IF_ERROR(config().status());
-  if (!config()->host_id.empty()) place.host += "/" + config()->host_id;
+  ACCORD_ASSIGN_OR_RETURN(place.host, this_host());
   ACCORD_ASSIGN_OR_RETURN(place.cpus, usable_cpus());
   ACCORD_ASSIGN_OR_RETURN(Cores cores, cores_of(place.cpus));
   place.cores = cores.cores;

@@ -28,6 +28,8 @@ bool is_one_process(const Place& a, const Place& b);
 
 /// Inspects this process and machine, by hwloc if built with it, else by sched_getaffinity().
 Result<Place> this_place();
+/// Place::host alone, which costs some reads of files where this_place() looks at all processors.
+Result<std::string> this_host();
 
 /// Converts a Place to JSON and back. kCorrupt describes what is wrong with the text.
 std::string to_json(const Place& place);

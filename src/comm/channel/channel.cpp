@@ -12,8 +12,10 @@
 namespace accord::comm {
 namespace {
 
-/// Polls of a stuck operation by the progress thread between two looks for failures.
-constexpr std::uint32_t kStalledPolls = 256;
+/// How often a call that does not proceed looks for failures. By time, because a poll may last as long as the time
+/// slice of a thread that computes on the same core; the clock is read once in some polls.
+constexpr auto kExamineInterval = std::chrono::milliseconds(1);
+constexpr std::uint32_t kPollsPerClock = 8;
 /// A rank that has a core to itself looks for about 0.5 us in one place before it does anything else. Where ranks
 /// share cores, only as many ranks run as there are cores. If no more signals are missing than ranks run beside this
 /// one, they may arrive in less time than the core takes to switch to another rank and back.
@@ -173,7 +175,7 @@ Channel::Advance Channel::advance(EndedWorks& ended, exec::PollLimits limits) {
     runner_.clear_waiting();
     return Advance::kMoved;
   }
-  if (progress == exec::Progress::kMismatch || ++front_.stalled_polls % kStalledPolls == 0) {
+  if (progress == exec::Progress::kMismatch || is_examination_due()) {
     const Status failure = examine(progress, operation.record, work->deadline());
     if (!failure.ok())
       if (std::optional<Status> end = conclude(failure)) {
@@ -182,6 +184,14 @@ Channel::Advance Channel::advance(EndedWorks& ended, exec::PollLimits limits) {
       }
   }
   return Advance::kStalled;
+}
+
+bool Channel::is_examination_due() {
+  if (++front_.stalled_polls % kPollsPerClock != 0) return false;
+  const auto now = Clock::now();
+  if (front_.stalled_polls > kPollsPerClock && now - front_.examined < kExamineInterval) return false;
+  front_.examined = now;
+  return front_.stalled_polls > kPollsPerClock;
 }
 
 Channel::Advance Channel::end_front(Status status, EndedWorks& ended) {

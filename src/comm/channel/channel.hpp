@@ -89,6 +89,8 @@ class Channel final : public WorkDriver {
   Advance end_front(Status status, EndedWorks& ended);
   /// The slow half of a wait: returns why the running operation must end, or ok.
   Status examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline);
+  /// Asked after each poll in which the first operation did not proceed.
+  bool is_examination_due();
   /// Last check of an operation that is about to end with `failure`. Returns ok if it has ended well after all,
   /// nullopt if it has moved on and continues. Otherwise the group fails.
   std::optional<Status> conclude(const Status& failure);
@@ -127,6 +129,7 @@ class Channel final : public WorkDriver {
     bool has_begun = false;
     std::uint64_t position = 0;  ///< of the cursor when it last moved
     std::uint32_t stalled_polls = 0;
+    Clock::time_point examined = {};  ///< when it last looked for failures, or began to stall
   };
   Front front_;
 };

@@ -59,11 +59,11 @@ Result<Handle> parse_handle(std::string_view text) {
 std::string describe(const Handle& handle) { return fmt::format("process {} on host {}", handle.process, handle.host); }
 
 Result<HandleListener> HandleListener::open() {
-  ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
+  ACCORD_ASSIGN_OR_RETURN(const std::string host, topology::this_host());
   ACCORD_ASSIGN_OR_RETURN(std::string key, transport::tcp::random_cookie());
   ACCORD_ASSIGN_OR_RETURN(std::vector<std::string> addresses, transport::tcp::host_addresses());
   ACCORD_ASSIGN_OR_RETURN(transport::tcp::Listener listener, transport::tcp::listen_for_calls());
-  return HandleListener{.handle = {.host = hex64(xxh3(std::as_bytes(std::span(place.host)))),
+  return HandleListener{.handle = {.host = hex64(xxh3(std::as_bytes(std::span(host)))),
                                    .process = ::getpid(),
                                    .key = std::move(key),
                                    .port = listener.port,
