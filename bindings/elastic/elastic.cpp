@@ -177,8 +177,8 @@ are there. Nothing else has to survive but the store.)")
 
 min_ranks: fewer form no group. max_ranks: further processes are spares: they wait until there is a place.
 last_call: how long the first group waits for more ranks once `min_ranks` are there.
-form_timeout: how long form() waits for ranks of the former group that live but do not come, and for `min_ranks`;
-None: `timeout`.
+form_timeout: how long form() waits for ranks of the former group that live but do not come, for `min_ranks`, and for
+the ranks to connect; None: `timeout`.
 timeout, transport, select, hints: of the communicators, as in Communicator.create().)")
       .def_static("from_environment", &group_from_environment, only, name, last_call,
                   nb::arg("form_timeout") = nb::none(), nb::arg("timeout") = nb::none(),
@@ -195,7 +195,8 @@ processes that wait. Ranks of one host are neighbours.
 The calls of ranks that still use the current communicator end with an error, so that they come here as well. Waits as
 long as others work in a group that has no place for this process. Returns None once the job is finished.
 
-Raises Timeout if `min_ranks` did not come, Mismatch if the processes have different options, Aborted after close().)")
+Raises Timeout if `min_ranks` did not come, Mismatch if their communicators have different options, IoError if the
+store is gone, Aborted after close().)")
       .def(
           "others_wait",
           [](ElasticHandle& self) {

@@ -19,31 +19,31 @@ class Members;
 
 struct ElasticOptions {
   std::string name = "elastic";  ///< distinguishes the elastic groups of one store
-  int min_ranks = 1;             ///< fewer form no group
+  int min_ranks = 1;             ///< fewer form no group; those of the process that decides count
   int max_ranks = 1 << 16;       ///< further processes are spares: they wait until there is a place
   /// How long the first group waits for more ranks once `min_ranks` are there. Later groups wait only for the ranks of
   /// the one before.
   Duration last_call = std::chrono::seconds(10);
-  /// How long form() waits for ranks of the former group that live but do not come, and for `min_ranks`. Absent: the
-  /// timeout of `communicator`.
+  /// How long form() waits for ranks of the former group that live but do not come, for `min_ranks`, and for the ranks
+  /// to connect. Absent: the timeout of `communicator`.
   std::optional<Duration> form_timeout = {};
   CommunicatorOptions communicator = {};  ///< of the groups; its name is not used
 };
 
 /// One process's part in a group whose ranks change. When a rank has died, or others wait to join, the ranks call
-/// form(), which makes a communicator of all processes that are there. Nothing else has to survive but the store:
+/// form(), which makes a communicator of all processes that are there. Nothing else has to survive but the store. A
+/// loop looks like this; examples/elastic_job.cpp has a whole one:
 ///
-///     auto elastic = ElasticGroup::from_environment();
 ///     while (step < steps) {
-///       auto communicator = elastic->form();                     // all state: from the rank that has finished most
-///       const auto source = elastic->most_advanced(step);        // steps, to those that have finished fewer
-///       ... broadcast step and state from *source ...
-///       while (step < steps && !*elastic->others_wait() && train(step).ok()) ++step;
+///       auto formed = elastic->form();                    // of all that are there
+///       auto source = elastic->most_advanced(step);       // the rank that has finished most steps
+///       ... broadcast step and state from *source; if that fails, form again ...
+///       ... steps, until others_wait() is true or a call fails ...
 ///     }
 ///     elastic->finish();
 ///
-/// Processes may belong to any host that reaches the store and the other processes by TCP. Not thread-safe, but for
-/// close().
+/// Processes may belong to any host that reaches the store and the other processes by TCP. Each elastic group of a
+/// store has its own name, which is used for one job. Not thread-safe, but for close().
 class ElasticGroup {
  public:
   /// Takes part in the elastic group `options.name` of `store`. Cost: a listening TCP socket and a thread, which
@@ -63,9 +63,9 @@ class ElasticGroup {
   /// `max_ranks`. Ranks of one host are neighbours. Waits as long as others work in a group that has no place for this
   /// process. Returns nullopt once the job is finished.
   ///
-  /// Errors: kTimeout if `min_ranks` did not come; kMismatch if the processes have different options; kAborted after
-  /// close(). Ranks that die meanwhile are left out. Cost: some requests to the store for each process, and what
-  /// Communicator::reconfigure() costs.
+  /// Errors: kTimeout if `min_ranks` did not come; kMismatch if their communicators have different options; kIo if the
+  /// store is gone; kAborted after close(). Ranks that die meanwhile are left out. Cost: some requests to the store for
+  /// each process, and what Communicator::reconfigure() costs.
   [[nodiscard]] Result<std::optional<Communicator>> form();
 
   /// Whether processes wait that have a place in the group, so that all ranks should call form(). Collective: equal on

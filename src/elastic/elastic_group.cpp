@@ -77,13 +77,17 @@ Result<ElasticGroup> ElasticGroup::from_environment(ElasticOptions options) {
 Result<std::shared_ptr<Store>> elastic::use_environment(ElasticOptions& options) {
   ACCORD_RETURN_IF_ERROR(config().status());
   if (!config()->elastic)
-    return Status(
-        StatusCode::kInvalidArgument,
-        "the environment variable ACCORD_ELASTIC is missing; accord run --elastic MIN:MAX sets it, or set it to "
-        "MIN:MAX, with how many ranks the group goes on");
+    return Status(StatusCode::kInvalidArgument,
+                  "the environment variable ACCORD_ELASTIC is missing; accord run --elastic MIN:MAX sets it");
   options.min_ranks = config()->elastic->least;
   options.max_ranks = config()->elastic->most;
   ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace place, comm::job_place(process_environment()));
+  if (place.port == 0)
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("elastic group \"{}\": no launcher has started this process, so it has no store in common "
+                    "with others; use accord run --elastic, or pass a store",
+                    options.name));
   return comm::job_store(place, Deadline::in(options.communicator.timeout.value_or(config()->timeout)));
 }
 
@@ -108,7 +112,7 @@ Status ElasticGroup::State::give_up(const Status& why) {
 }
 
 Result<Communicator> ElasticGroup::State::reconfigure(const elastic::Round& round) {
-  return alone.reconfigure(round.uuid, round.handles, {.timeout = options.communicator.timeout});
+  return alone.reconfigure(round.uuid, round.handles, {.timeout = timeout});
 }
 
 Result<std::optional<Communicator>> ElasticGroup::form() {

@@ -12,12 +12,15 @@
 #include <utility>
 
 #include "base/blocked_signals.hpp"
+#include "store/tcp_socket.hpp"
 
 namespace accord::elastic {
 namespace {
 
 /// Pause after an error that ends when other descriptors are closed.
 constexpr int kNoDescriptorsPauseMs = 100;
+/// Callers that have not said hello; the oldest one is dropped for another.
+constexpr std::ptrdiff_t kMaxStrangers = 64;
 
 /// Nothing is sent after the hello and its answer, so whatever arrives ends the connection.
 bool has_ended(int socket) {
@@ -54,6 +57,7 @@ bool LifeLine::keep(transport::tcp::IncomingCall& call) const {
   if (!call.advance()) return false;
   if (!call.has_hello()) return true;
   if (call.hello() != listener_.handle.key) return false;
+  store::keep_alive(call.fd());
   call.acknowledge();
   return true;
 }
@@ -65,6 +69,9 @@ void LifeLine::answer() {
     if (::poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
     if (polled[0].revents != 0) return;
     std::erase_if(calls_, [this](transport::tcp::IncomingCall& call) { return !keep(call); });
+    const auto is_stranger = [](const transport::tcp::IncomingCall& call) { return !call.has_hello(); };
+    while (std::count_if(calls_.begin(), calls_.end(), is_stranger) > kMaxStrangers)
+      calls_.erase(std::find_if(calls_.begin(), calls_.end(), is_stranger));
     while (true) {
       Result<UniqueFd> socket = transport::tcp::accept_call(listener_.socket.get());
       if (!socket.ok()) {
@@ -83,7 +90,10 @@ Life LifeWatch::look() {
   if (is_gone_) return Life::kGone;
   if (!answered_.valid()) {
     if (!call_.advance().ok()) return Life::kUnknown;  // without descriptors it is not known
-    if (call_.is_acknowledged()) answered_ = call_.release_socket();
+    if (call_.is_acknowledged()) {
+      answered_ = call_.release_socket();
+      store::keep_alive(answered_.get());
+    }
     is_gone_ = call_.refused();
   }
   if (answered_.valid()) is_gone_ = has_ended(answered_.get());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "elastic/decision.hpp"
 #include "elastic/life_line.hpp"
 #include "elastic/records.hpp"
+#include "elastic/rounds.hpp"
 
 namespace accord::elastic {
 
@@ -45,27 +47,33 @@ class Members {
   Status finish();
   void close();
 
-  std::int64_t round() const { return latest_.number; }
-  const std::string& where() const { return where_; }
+  std::int64_t round() const { return latest().number; }
+  const std::string& where() const { return store_.where(); }
 
  private:
   Members(std::shared_ptr<Store> store, const ElasticOptions& options, std::unique_ptr<LifeLine> line);
   Status enter();
   Status write(const MemberRecord& record);
+  /// Withdraws this process, for good.
+  void leave();
+  void leave_if_closed();
+  Result<std::optional<Round>> wait_for_round(const std::string& handle, Duration timeout);
+  /// Waits for the next round, for a while.
+  Status await_round();
+  bool was_in_latest() const;
   /// Reads `changes`; returns whether it is another one than before.
   Result<bool> has_changed();
-  Status read_latest();
-  Result<std::optional<std::string>> find(const std::string& key) const;
-  Result<bool> is_finished() const;
+  Status read_news();
+  Result<bool> is_finished();
   Situation situation();
   const std::optional<MemberRecord>& record(std::int64_t id);
   Presence presence(std::int64_t id);
   Life life(std::int64_t id);
   /// What a new round means for this process: returns true if it is in it.
   Result<bool> is_included();
-  /// The next step of a process that is to publish the next round.
-  Status claim(const Decision& decision);
   Status publish(const Decision& decision);
+  const Round& latest() const { return rounds_.latest(); }
+  void leave_out(std::int64_t id);
   /// Whether ranks of the latest round answer and do not wait.
   bool others_work();
   /// The members, so that those of one host are neighbours.
@@ -73,27 +81,28 @@ class Members {
   Status timed_out(const Decision& decision) const;
   Status unreachable() const;
 
-  const std::shared_ptr<Store> store_;
+  GroupStore store_;
+  Rounds rounds_;
   const int min_ranks_;
   const int max_ranks_;
   const Duration last_call_;
   Duration timeout_ = Duration::zero();  ///< of the last call
-  const std::string where_;
-  const std::unique_ptr<LifeLine> line_;
+  std::mutex running_;                   ///< held while a call waits for a round
+  std::unique_ptr<LifeLine> line_;
+  const std::string life_address_;
+  const int process_;  ///< that opened it
+  bool has_left_ = false;
 
   std::int64_t me_ = 0;
   std::int64_t ids_ = 0;
   std::int64_t changes_ = -1;
-  Round latest_;
   MemberRecord own_;
   /// Of other processes: empty until it is written. What does not change until the next round is not read again.
   std::map<std::int64_t, std::optional<MemberRecord>> records_;
   std::map<std::int64_t, LifeWatch> watches_;
-  std::map<std::int64_t, std::string> left_out_;  ///< handles of those that did not come
+  std::map<std::int64_t, std::string> left_out_;  ///< records of those that did not come, until they write again
   bool others_wait_ = false;                      ///< the last answer
   bool is_undecided_ = false;                     ///< and whether another process may still answer
-  int claims_ = 0;                                ///< attempts to publish the next round that came to nothing
-  std::optional<Deadline> claim_deadline_;        ///< of another process's attempt
   std::atomic<bool> is_closed_ = false;
   Status error_;  ///< the first of a request in the midst of a decision
 };

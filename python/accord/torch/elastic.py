@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -14,12 +15,13 @@ from torch.utils import _pytree as pytree
 import accord
 from accord._core import ElasticMembers
 from accord.torch.groups import Options, communicator
-from accord.torch.reconfigurable import reconfigure, reconfigure_handle
+from accord.torch.reconfigurable import default_group, reconfigure, reconfigure_handle
 
+_FAILED = 2
 _MISMATCHES = 3  # attempts to form a group of processes that disagree
 
 
-_FAILURES_OF_GROUPS = (accord.PeerLost, accord.Aborted, accord.Timeout)
+_LOG = logging.getLogger("accord.elastic")
 
 
 class Stateful(Protocol):
@@ -89,6 +91,7 @@ class ElasticGroup:
         self._members = members
         self._timeout = timeout
         self._form_timeout = timeout if form_timeout is None else form_timeout
+        self._is_finished = False
         self.round = 0  # how many groups all processes have formed, with the current one
 
     def form(self) -> bool:
@@ -99,6 +102,14 @@ class ElasticGroup:
         others work in a group that has no place for this process. Raises Timeout if too few ranks came, Mismatch if
         they have different options."""
         self._leave()
+        try:
+            return self._form()
+        except BaseException:
+            self._members.give_up()
+            default_group().forget_handle()  # for which a group may wait that was agreed at this moment
+            raise
+
+    def _form(self) -> bool:
         mismatches = 0
         while True:
             round_ = self._members.next_round(reconfigure_handle(), self._form_timeout)
@@ -106,7 +117,7 @@ class ElasticGroup:
                 return False
             self.round, uuid, handles = round_
             try:
-                reconfigure(uuid, handles, timeout=self._timeout)
+                reconfigure(uuid, handles, timeout=self._form_timeout)
                 return True
             except accord.PeerLost:
                 pass
@@ -115,7 +126,6 @@ class ElasticGroup:
             except accord.Mismatch:
                 mismatches += 1
                 if mismatches == _MISMATCHES:
-                    self._members.give_up()
                     raise
 
     def _leave(self) -> None:
@@ -127,10 +137,16 @@ class ElasticGroup:
     def others_wait(self) -> bool:
         """Whether processes wait that have a place in the group, so that all ranks should call form(). Collective.
         Cost: one request of rank 0 to the store, and a broadcast."""
-        answer = torch.zeros(1, dtype=torch.uint8)
+        answer, failure = torch.zeros(1, dtype=torch.uint8), None
         if dist.get_rank() == 0:
-            answer.fill_(self._members.others_wait())
+            try:
+                answer.fill_(self._members.others_wait())
+            except accord.Error as error:
+                answer.fill_(_FAILED)
+                failure = error
         communicator().broadcast(answer, 0)
+        if int(answer) == _FAILED:
+            raise failure or accord.IoError("others_wait: rank 0 cannot use the store")
         return bool(answer)
 
     def synchronize(self, state: Sequence[Stateful], steps: int) -> int:
@@ -139,20 +155,23 @@ class ElasticGroup:
         steps: how many this rank has finished; -1 if it is new. Costs nothing but an exchange of these numbers if they
         are equal on all ranks."""
         comm = communicator()
+        values = [part.state_dict() for part in state]
+        for value in pytree.tree_leaves(values):
+            if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+                raise TypeError(f"accord: the state has a tensor of layout {value.layout}; only dense ones can be sent")
         all_steps = torch.empty(comm.size, dtype=torch.int64)
         comm.all_gather(torch.tensor([steps]), all_steps)
         most = int(all_steps.max())
         if most < 0 or bool((all_steps == most).all()):
             return max(most, 0)
         source = int(all_steps.argmax())
-        values = [part.state_dict() for part in state]
         described = [pytree.tree_map_only(torch.Tensor, _Shape, values)]
         dist.broadcast_object_list(described, source)
         if steps < most:
             values = pytree.tree_map_only(_Shape, _Shape.empty, described[0])
         for value in pytree.tree_leaves(values):
             if isinstance(value, torch.Tensor):
-                comm.broadcast(value, source)
+                comm.broadcast(value.detach().contiguous(), source)
         if steps < most:
             for part, loaded in zip(state, values, strict=True):
                 part.load_state_dict(loaded)
@@ -165,7 +184,9 @@ class ElasticGroup:
 
         make_step: called with each new group, after all ranks have the same state; returns `step`. Here belongs what
         depends on the group: DistributedDataParallel, other process groups. state: what the steps change."""
-        done = -1
+        if self._is_finished:
+            raise accord.WrongState("the job of this elastic group is finished; another one needs another name")
+        done, failed_at = -1, None
         while self.form():
             try:
                 done = self.synchronize(state, done)
@@ -177,17 +198,22 @@ class ElasticGroup:
                         break
                 else:
                     dist.barrier()  # no rank needs the others' state any more
-                    self._members.finish()
+                    self.finish()
                     return True
-            except _FAILURES_OF_GROUPS:
-                pass
-            except Exception:  # what DistributedDataParallel raises in C++ has lost its type
-                if communicator().error is None:
-                    raise  # a failure of the program, which ends this rank alone
+            except Exception as error:
+                cause = error if isinstance(error, accord.Error) else communicator().error
+                is_loss = isinstance(cause, accord.PeerLost | accord.Aborted)
+                # A rank that hangs is left out of the next group. If the step hangs there as well, it is the program.
+                is_hang = isinstance(cause, accord.Timeout) and failed_at != done
+                if not is_loss and not is_hang:
+                    raise
+                failed_at = done if is_hang else None
+                _LOG.warning("step %d is repeated with the ranks that are left: %s", max(done, 0), cause)
         return done == steps
 
     def finish(self) -> None:
         """Tells all processes that the job is done: form() returns False from now on."""
+        self._is_finished = True
         self._members.finish()
 
     def close(self) -> None:

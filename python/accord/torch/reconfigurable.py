@@ -130,6 +130,13 @@ class ReconfigurableProcessGroup(ProcessGroup):
             raise
         base.close()
 
+    def forget_handle(self) -> None:
+        """Gives up the group and its handle: ranks that have passed it to reconfigure() get an error at once."""
+        with self._changing:
+            former, base = self._comm, self._make_base()
+            self._comm = NotFormed(base, former.rank, former.size, "the group was given up")
+        former.close()
+
     def shutdown(self) -> None:
         with self._changing:
             self._is_shut_down = True
@@ -143,7 +150,7 @@ class ReconfigurableProcessGroup(ProcessGroup):
 def reconfigure_handle() -> str:
     """Returns the text by which the other ranks name this one in reconfigure(). Like dist._get_reconfigure_handle(),
     which torch has from 2.14 on."""
-    return _default_group().get_reconfigure_handle()
+    return default_group().get_reconfigure_handle()
 
 
 def reconfigure(
@@ -157,10 +164,11 @@ def reconfigure(
     group's."""
     limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
     options = types.SimpleNamespace(uuid=uuid, handles=handles, timeout=limit, hints={})
-    _default_group().reconfigure(options).wait()
+    default_group().reconfigure(options).wait()
 
 
-def _default_group() -> ReconfigurableProcessGroup:
+def default_group() -> ReconfigurableProcessGroup:
+    """Returns the default group. Raises TypeError if it was not created with enable_reconfigure."""
     found = dist.group.WORLD
     if not isinstance(found, ReconfigurableProcessGroup):
         raise TypeError(f"accord: {found!r} cannot be reconfigured; create it with enable_reconfigure=True")

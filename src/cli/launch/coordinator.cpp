@@ -27,6 +27,9 @@ Result<int> Coordinator::admit(const Hello& hello) {
     return refuse(
         fmt::format("node 0 was started with --nnodes {}, but this launcher with {}", job_.nodes, hello.nodes));
   }
+  if (hello.elastic != elastic_text(job_))
+    return refuse(fmt::format("node 0 was started with --elastic \"{}\", but this launcher with \"{}\"",
+                              elastic_text(job_), hello.elastic));
   if (state_ == State::kRunning && job_.elastic) return replace(hello);
   if (state_ != State::kGathering) return refuse(fmt::format("all {} nodes of this job have arrived", job_.nodes));
 
@@ -53,9 +56,8 @@ Result<int> Coordinator::replace(const Hello& hello) {
     return number;
   }
   return Status(StatusCode::kMismatch,
-                hello.node >= 0
-                    ? fmt::format("no launcher of {} ranks with --node-rank {} was lost", hello.ranks, hello.node)
-                    : fmt::format("no launcher of {} ranks was lost", hello.ranks));
+                fmt::format("no launcher{} with -n {} was lost from the job, which runs",
+                            hello.node >= 0 ? fmt::format(" with --node-rank {}", hello.node) : "", hello.ranks));
 }
 
 void Coordinator::receive(int node, const Message& message) {

@@ -36,6 +36,7 @@ class Coordinator {
   /// Number of nodes that have arrived.
   int arrived() const { return static_cast<int>(nodes_.size()); }
   bool gathering() const { return state_ == State::kGathering; }
+  bool running() const { return state_ == State::kRunning; }
 
  private:
   enum class State { kGathering, kRunning, kStopping, kFinished };

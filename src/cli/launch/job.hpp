@@ -41,6 +41,11 @@ struct Job {
   Duration meeting_timeout = std::chrono::minutes(10);  ///< for all launchers to arrive
 };
 
+/// "2:4"; empty if the job is not elastic.
+inline std::string elastic_text(const Job& job) {
+  return job.elastic ? std::to_string(job.elastic->least) + ":" + std::to_string(job.elastic->most) : "";
+}
+
 /// Runs the job to its end and returns the exit code of this launcher: 0, the code of the first failure (128 + its
 /// signal if it was killed), or 128 + the signal that ended the launcher.
 int launch(const Job& job);

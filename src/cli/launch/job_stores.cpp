@@ -37,7 +37,7 @@ Result<JobStores> JobStores::host(const Job& job, Start& start) {
   JobStores stores;
   ACCORD_ASSIGN_OR_RETURN(UniqueFd listening, listen_for(job));
   ACCORD_ASSIGN_OR_RETURN(start.master_port, store::port_of(listening.get()));
-  start.hosts_torch_store = !rank_0_hosts();
+  start.hosts_torch_store = job.elastic || !rank_0_hosts();  // an elastic job may lose rank 0
   if (start.hosts_torch_store) {
     ACCORD_ASSIGN_OR_RETURN(stores.torch_, TorchStore::serve(std::move(listening)));
   }

@@ -84,7 +84,7 @@ int Launcher::run() {
 }
 
 Hello Launcher::hello() const {
-  return {std::string(version()), job_.run_id, job_.nodes, job_.node.value_or(-1), job_.ranks_here};
+  return {std::string(version()), job_.run_id, job_.nodes, job_.node.value_or(-1), job_.ranks_here, elastic_text(job_)};
 }
 
 Status Launcher::meet_others() {
@@ -151,7 +151,7 @@ void Launcher::turn() {
   for (const std::unique_ptr<Peer>& peer : peers_) {
     if (peer->link.alive() || peer->node < 0) continue;
     coordinator_->lose(peer->node, "its connection ended; it was killed, or its machine is gone");
-    if (job_.elastic && !exit_code_.has_value())
+    if (job_.elastic && coordinator_->running())
       print_message(fmt::format("the launcher of node {} is gone; another one may take its place", peer->node));
   }
   std::erase_if(peers_, [](const std::unique_ptr<Peer>& peer) { return !peer->link.alive(); });

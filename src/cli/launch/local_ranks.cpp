@@ -172,19 +172,22 @@ Failure LocalRanks::failure_of(std::size_t local_rank) const {
 }
 
 bool LocalRanks::can_go_on(std::size_t local_rank) {
-  if (!job_.elastic || state_ != State::kRunning || is_finishing_) return false;
+  if (!job_.elastic || state_ != State::kRunning) return false;
   const auto say = [&](const std::string& then) {
     console_.write_line(Stream::kError, "accord run: ", to_string(failure_of(local_rank)) + then);
     return true;
   };
   const int restarts = std::accumulate(starts_.begin(), starts_.end(), 0);
-  if (restarts < job_.max_restarts) {
+  if (restarts < job_.max_restarts && !is_finishing_) {
     is_awaited_[local_rank] = true;
     ++starts_[local_rank];
     return say(fmt::format("; starting it again ({} of {})", restarts + 1, job_.max_restarts));
   }
-  const auto lives = [](const RankProcess& rank) { return !rank.exit().has_value(); };
-  const auto here = static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), lives));
+  int here = 0;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const std::optional<Exit>& exit = ranks_[i].exit();
+    if (!exit.has_value() || exit->clean() || is_awaited_[i]) ++here;
+  }
   const int others = start_.world_size - job_.ranks_here;
   return here > 0 && here + others >= job_.elastic->least && say("; going on without it");
 }

@@ -14,7 +14,7 @@
 namespace accord::cli {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, node, rank, process, host, exit_code, signal, reason)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hello, version, run_id, nodes, node, ranks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hello, version, run_id, nodes, node, ranks, elastic)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failed, generation, failure)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ended, generation)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interrupted, signal)

@@ -30,7 +30,7 @@ std::map<std::string, std::string> rank_variables(const Job& job, const Start& s
   variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = job.run_id;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = start.hosts_torch_store ? "True" : "False";
-  if (job.elastic) variables["ACCORD_ELASTIC"] = fmt::format("{}:{}", job.elastic->least, job.elastic->most);
+  if (job.elastic) variables["ACCORD_ELASTIC"] = elastic_text(job);
   variables["ACCORD_JOB_STORE"] = start.job_store;  // even if empty: a job inside a job inherits the outer one's
   if (!job.route.empty()) {
     variables["ACCORD_ROUTE"] = job.route;

@@ -54,17 +54,19 @@ def test_requests_are_answered_by_the_ranks_that_are_left(tmp_path):
     def count():
         return len(list(answers.glob("[0-9]*.npy")))
 
+    def await_more():
+        before = count()
+        wait_until(lambda: count() > before + 20, "more answers")
+
     with ElasticJob(tmp_path, PROGRAM, package, answers) as job:
         job.start("--elastic", "1:4", "--max-restarts", 0)
         number = job.await_size(4)
         for killed, size in (((3, 1), 2), ((0,), 1)):
-            before = count()
-            wait_until(lambda: count() > before + 20, "more answers")
+            await_more()
             for rank in killed:
                 job.kill(number, rank)
             number = job.await_size(size, number)
-        before = count()
-        wait_until(lambda: count() > before + 20, "more answers")
+        await_more()
         assert job.finish() == [0]
     with torch.no_grad():
         expected = [model(torch.full((2, 64), float(value))).numpy() for value in range(7)]

@@ -108,6 +108,68 @@ def test_a_program_that_was_not_started_as_elastic_is_told_so(tmp_path):
     assert "ACCORD_ELASTIC is missing; accord run --elastic MIN:MAX sets it" in result.stderr
 
 
+REPEATED = """
+import accord.torch, torch, torch.distributed as dist
+
+def make_step():
+    return lambda number: dist.all_reduce(torch.zeros(2 + (dist.get_rank() if number == 3 else 0)))
+
+with accord.torch.ElasticGroup.from_environment(last_call=60) as elastic:
+    elastic.run(make_step, %d, state=[])
+    elastic.run(make_step, 3, state=[])
+"""
+
+
+def test_a_mistake_of_the_program_is_not_repeated(tmp_path):
+    program = python_file(tmp_path, REPEATED % 5)
+    result = accord("run", "--elastic", "2:2", "--max-restarts", 0, program, timeout=100, env=program_environment())
+    assert result.returncode != 0
+    assert "Mismatch" in result.stderr
+
+
+def test_a_second_job_of_one_group_is_refused(tmp_path):
+    program = python_file(tmp_path, REPEATED % 3)
+    result = accord("run", "--elastic", "2:2", "--max-restarts", 0, program, timeout=100, env=program_environment())
+    assert result.returncode == 1
+    assert "the job of this elastic group is finished; another one needs another name" in result.stderr
+
+
+def test_any_dense_state_reaches_a_new_rank(tmp_path):
+    text = """
+import os, signal
+import torch, torch.distributed as dist, accord.torch
+
+class State(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        kinds = [torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last), torch.zeros(4, 3).t()]
+        for number, tensor in enumerate(kinds):
+            self.register_buffer(str(number), tensor)
+
+state = State()
+
+def make_step():
+    def step(number):
+        dist.all_reduce(torch.zeros(1))
+        if number == 10 and elastic.round == 1 and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == 20 and elastic.round == 2:  # until the other rank is there again
+            while not elastic._members.others_wait():
+                pass
+        dist.all_reduce(torch.zeros(1))
+        for tensor in state.buffers():
+            tensor += 1
+    return step
+
+with accord.torch.ElasticGroup.from_environment(last_call=60) as elastic:
+    elastic.run(make_step, 30, state=[state])
+print("values", sorted({float(value) for tensor in state.buffers() for value in tensor.flatten()}), flush=True)
+"""
+    result = accord("run", "--elastic", "1:2", python_file(tmp_path, text), timeout=150, env=program_environment())
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("values [30.0]") == 2
+
+
 def test_the_program_of_the_page_runs(tmp_path):
     (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     result = accord("run", "--elastic", "2:2", python_file(tmp_path, program), env=program_environment())

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 #include <vector>
@@ -231,11 +232,128 @@ TEST_F(ElasticGroups, ImpossibleOptionsAreRefused) {
 }
 
 TEST_F(ElasticGroups, DamageInTheStoreIsReported) {
-  ASSERT_TRUE(store_->set("accord/elastic/elastic/latest", "rubbish").ok());
+  for (const char* key : {"latest", "round/1"}) {
+    const std::string whole = std::string("accord/elastic/elastic/") + key;
+    ASSERT_TRUE(store_->set(whole, "rubbish").ok());
+    ElasticGroup a = open(options_for(1, 1));
+    const Status damaged = a.form().status();
+    EXPECT_EQ(damaged.code(), StatusCode::kCorrupt) << key;
+    EXPECT_THAT(damaged.message(), HasSubstr("rubbish")) << key;
+    ASSERT_TRUE(store_->erase(whole).ok());
+  }
+}
+
+TEST_F(ElasticGroups, CloseLetsTheOthersGoOnAtOnce) {
+  ElasticGroup a = open(options_for(1, 2)), b = open(options_for(1, 2));
+  form_all({&a, &b}, 2);
+  a.close();
+  const auto begin = Clock::now();
+  form_all({&b}, 1);
+  EXPECT_LT(Clock::now() - begin, kLong / 2);  // else it would wait for `a`
+}
+
+TEST_F(ElasticGroups, AnInfiniteTimeoutIsNone) {
+  ElasticOptions options = options_for(2, 2);
+  options.form_timeout = Duration::max();
+  ElasticGroup a = open(options), b = open(options);
+  form_all({&a, &b}, 2);
+}
+
+TEST_F(ElasticGroups, ANameIsForOneJob) {
   ElasticGroup a = open(options_for(1, 1));
-  const Status damaged = a.form().status();
-  EXPECT_EQ(damaged.code(), StatusCode::kCorrupt);
-  EXPECT_THAT(damaged.message(), HasSubstr("rubbish"));
+  form_all({&a}, 1);
+  EXPECT_TRUE(a.finish().ok());
+  const Result<std::optional<Communicator>> nothing = a.form();
+  EXPECT_TRUE(nothing.ok() && !nothing->has_value());
+}
+
+/// A store that is gone from a moment on.
+class FailingStore final : public Store {
+ public:
+  explicit FailingStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+  void fail() { has_failed_ = true; }
+  Status set(std::string_view key, std::string_view value) override {
+    return has_failed_ ? gone() : store_->set(key, value);
+  }
+  Result<std::string> get(std::string_view key, Duration timeout) override {
+    if (has_failed_) return gone();
+    return store_->get(key, timeout);
+  }
+  Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
+    if (has_failed_) return gone();
+    return store_->add(key, delta);
+  }
+  Status erase(std::string_view key) override { return has_failed_ ? gone() : store_->erase(key); }
+  std::string describe() const override { return "failing"; }
+
+ private:
+  static Status gone() { return Status(StatusCode::kPeerLost, "its host is gone"); }
+  const std::shared_ptr<Store> store_;
+  std::atomic<bool> has_failed_ = false;
+};
+
+TEST_F(ElasticGroups, AStoreThatIsGoneIsNoLostRank) {
+  const auto store = std::make_shared<FailingStore>(store_);
+  Result<ElasticGroup> a = ElasticGroup::open(store, options_for(1, 1));
+  ASSERT_TRUE(a.ok());
+  form_all({&*a}, 1);
+  store->fail();
+  const Status failure = a->form().status();
+  EXPECT_EQ(failure.code(), StatusCode::kIo);
+  EXPECT_THAT(failure.message(), HasSubstr("its host is gone"));
+}
+
+/// A store in which the first round is announced late, as by a process that was stopped before.
+class LateStore final : public Store {
+ public:
+  explicit LateStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+  void hold(std::string key) { held_ = std::move(key); }
+  void release() { released_.set_value(); }
+  std::future<void> reached() { return reached_.get_future(); }
+  Status set(std::string_view key, std::string_view value) override {
+    if (key == held_) {
+      held_.clear();
+      reached_.set_value();
+      released_.get_future().wait();
+    }
+    return store_->set(key, value);
+  }
+  Result<std::string> get(std::string_view key, Duration timeout) override { return store_->get(key, timeout); }
+  Result<std::int64_t> add(std::string_view key, std::int64_t delta) override { return store_->add(key, delta); }
+  Status erase(std::string_view key) override { return store_->erase(key); }
+  std::string describe() const override { return "late"; }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  std::string held_;
+  std::promise<void> reached_, released_;
+};
+
+TEST_F(ElasticGroups, AProposalThatComesTooLateIsVoid) {
+  const auto late = std::make_shared<LateStore>(store_);
+  late->hold("accord/elastic/elastic/proposal/1/0");
+  ElasticOptions options = options_for(1, 2);
+  options.form_timeout = kShort;
+  options.last_call = Duration::zero();
+  Result<ElasticGroup> a = ElasticGroup::open(late, options);
+  ASSERT_TRUE(a.ok());
+  auto reached = late->reached();
+  auto first = form(*a);
+  reached.wait();
+  ElasticGroup b = open(options);
+  std::vector<Communicator> alone = form_all({&b}, 1);  // it has waited for `a`, which leads, for long enough
+  late->release();
+  // `a` is not in the round that was decided: it waits, and b takes it in.
+  bool they_wait = false;
+  for (const Deadline deadline = Deadline::in(kLong); !they_wait && !deadline.passed();) {
+    const Result<bool> wait = b.others_wait();
+    they_wait = wait.ok() && *wait;
+  }
+  std::vector<Communicator> both = form_all({&b}, 2);
+  const Result<std::optional<Communicator>> joined = first.get();
+  ASSERT_TRUE(joined.ok() && joined->has_value());
+  both.push_back(**joined);
+  expect_works(both);
 }
 
 }  // namespace
