@@ -46,8 +46,9 @@ class Window:
             given = f"one of layout {tensor.layout}"
         elif not tensor.is_contiguous():
             given = f"one with strides {tensor.stride()}"
+        make_window = self._comm.window  # fails here if there is no group at present
         self._agree(None if given is None else f"a window needs a dense tensor on the CPU, not {given}")
-        window = self._run(self._comm.window, tensor.nbytes)
+        window = self._run(make_window, tensor.nbytes)
         local = self._viewed(window.local, tensor)
         with torch.no_grad():
             local.copy_(tensor)
