@@ -138,8 +138,8 @@ TEST_F(ElasticProcesses, KilledOnesAreReplacedAndNothingIsLost) {
 
 TEST_F(ElasticProcesses, AStoppedRankIsLeftOutAndComesBack) {
   ElasticOptions impatient = options(1, 3);
-  impatient.form_timeout = std::chrono::milliseconds(500);
-  impatient.communicator.timeout = std::chrono::milliseconds(500);
+  impatient.form_timeout = std::chrono::seconds(2);
+  impatient.communicator.timeout = std::chrono::seconds(2);
   ProcessRanks processes(3, [&](Rank who) { return work(who, impatient); });
   await_steps(20);
   processes.kill(1, SIGSTOP);
