@@ -8,14 +8,14 @@ from accord_command import ROOT, accord, program_environment, python_file
 PAGE = ROOT / "docs/elastic.md"
 
 # Fits a model to points that are shared out among the ranks, whatever their number. Rank R is killed in the midst of
-# step K, once, for the pairs R:K in its arguments.
+# step K, once, for the pairs R:K in its arguments. From step 100 on there are WANTED ranks.
 PROGRAM = """
 import os, pathlib, signal, sys
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 import accord.torch
 
-folder, steps, *kills = sys.argv[1:]
+folder, steps, wanted, *kills = sys.argv[1:]
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
 optimizer = torch.optim.AdamW(model.parameters(), 0.01)
@@ -28,6 +28,8 @@ def make_step():
     def step(number):
         points = torch.randn(12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(number))
         mine = points[rank::ranks]
+        while rank == 0 and number >= 100 and ranks < int(wanted) and not elastic._members.others_wait():
+            pass  # so that all ranks take part in the end
         optimizer.zero_grad()
         loss = (replica(mine) - mine.sum(1, keepdim=True)).square().sum() / 12
         once = pathlib.Path(folder) / f"{os.environ['RANK']}:{number}"
@@ -40,7 +42,7 @@ def make_step():
     return step
 
 with accord.torch.ElasticGroup.from_environment(last_call=60) as elastic:
-    elastic.run(make_step, int(steps), state=[model, optimizer])
+    assert elastic.run(make_step, int(steps), state=[model, optimizer])
 print("weights", *(value.hex() for value in torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()),
       flush=True)
 """
@@ -60,9 +62,9 @@ def expected() -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def run(tmp_path, options, kills):
+def run(tmp_path, options, wanted, kills):
     program = python_file(tmp_path, PROGRAM)
-    result = accord("run", *options, program, tmp_path, STEPS, *kills, timeout=170, env=program_environment())
+    result = accord("run", *options, program, tmp_path, STEPS, wanted, *kills, timeout=170, env=program_environment())
     assert result.returncode == 0, result.stdout + result.stderr
     weights = [
         torch.tensor([float.fromhex(value) for value in line.split()[2:]], dtype=torch.float64)
@@ -75,7 +77,7 @@ def run(tmp_path, options, kills):
 
 
 def test_training_with_kills_ends_as_without(tmp_path):
-    weights, sizes = run(tmp_path, ["--elastic", "1:3"], ["1:20", "0:40", "2:60"])
+    weights, sizes = run(tmp_path, ["--elastic", "1:3"], 3, ["1:20", "0:40", "2:60"])
     assert sizes[0] == 3
     assert 2 in sizes
     assert len(weights) == 3
@@ -85,7 +87,7 @@ def test_training_with_kills_ends_as_without(tmp_path):
 
 
 def test_a_job_goes_on_with_the_last_rank(tmp_path):
-    weights, sizes = run(tmp_path, ["--elastic", "1:3", "--max-restarts", 0], ["0:10", "2:10"])
+    weights, sizes = run(tmp_path, ["--elastic", "1:3", "--max-restarts", 0], 1, ["0:10", "2:10"])
     assert (sizes[0], sizes[-1]) == (3, 1)
     assert len(weights) == 1
     torch.testing.assert_close(weights[0], expected(), rtol=1e-9, atol=1e-12)
@@ -94,7 +96,9 @@ def test_a_job_goes_on_with_the_last_rank(tmp_path):
 def test_a_failure_of_the_program_ends_that_rank_alone(tmp_path):
     text = PROGRAM.replace("os.kill(os.getpid(), signal.SIGKILL)", "raise ValueError('of the program')")
     program = python_file(tmp_path, text)
-    result = accord("run", "--elastic", "1:2", program, tmp_path, STEPS, "1:5", timeout=170, env=program_environment())
+    result = accord(
+        "run", "--elastic", "1:2", program, tmp_path, STEPS, 2, "1:5", timeout=170, env=program_environment()
+    )
     assert result.returncode == 0, result.stderr
     assert "ValueError: of the program" in result.stderr
     assert "exited with code 1; starting it again (1 of 10)" in result.stderr
