@@ -21,7 +21,7 @@ class ElasticProcesses : public ::testing::Test {
   static constexpr int kFine = 0, kNoGroup = 10, kWrongState = 11, kBadCall = 12;
   static constexpr auto kLong = std::chrono::seconds(120);
 
-  /// What the processes tell the test.
+  /// Shared memory in which the processes report to the test.
   struct Board {
     std::atomic<std::int64_t> steps = 0;
     std::atomic<bool> is_enough = false;

@@ -11,30 +11,31 @@ torch = pytest.importorskip("torch")
 
 PROGRAM = """
 import os, sys
+from contextlib import contextmanager
 import numpy, accord
+from elastic_loop import go_on
 
 end, package, folder = sys.argv[1:]
 request = 0
-with accord.ElasticGroup.from_environment(last_call=60, form_timeout=60, timeout=60) as elastic:
-    while (comm := elastic.form()) is not None:
-        try:
-            with accord.load(package, {"tp": comm}, canonical_ranks=4) as engine:
-                counts = numpy.array([request])
-                comm.all_reduce(counts, "max")
-                request = int(counts[0])
-                print(f"round {elastic.round} rank {comm.rank} of {comm.size} process {os.getpid()}", flush=True)
-                while not elastic.others_wait():
-                    (answer,) = engine.run(numpy.full((2, 64), request % 7, numpy.float32))
-                    numpy.save(f"{folder}/part {os.getpid()}.npy", numpy.array(answer))  # every rank has it
-                    os.rename(f"{folder}/part {os.getpid()}.npy", f"{folder}/{request}.npy")
-                    request += 1
-                    is_over = numpy.array([os.path.exists(end)])
-                    comm.broadcast(is_over, 0)
-                    if is_over[0]:
-                        elastic.finish()
-                        break
-        except (accord.PeerLost, accord.Aborted):
-            pass
+
+@contextmanager
+def begin(elastic, comm):
+    global request
+    with accord.load(package, {"tp": comm}, canonical_ranks=4) as engine:
+        counts = numpy.array([request])
+        comm.all_reduce(counts, "max")
+        request = int(counts[0])
+
+        def answer_one():
+            global request
+            (answer,) = engine.run(numpy.full((2, 64), request % 7, numpy.float32))
+            numpy.save(f"{folder}/part {os.getpid()}.npy", numpy.array(answer))  # every rank has it
+            os.rename(f"{folder}/part {os.getpid()}.npy", f"{folder}/{request}.npy")
+            request += 1
+
+        yield answer_one
+
+go_on(end, begin)
 """
 
 

@@ -4,31 +4,25 @@ import pytest
 from elastic_job import ElasticJob
 
 PROGRAM = """
-import os, sys
-import numpy, accord
+import sys
+from contextlib import contextmanager
+import numpy
 from accord.mesh import Mesh, MeshPlan
+from elastic_loop import go_on
 
 def total(comm, value):
     values = numpy.array([value])
     comm.all_reduce(values)
     return int(values[0])
 
-with accord.ElasticGroup.from_environment(last_call=60, form_timeout=60, timeout=60) as elastic:
-    while (comm := elastic.form()) is not None:
-        try:
-            plan = MeshPlan("tp=2" if comm.size % 2 == 0 else "tp=1", world_size=comm.size)
-            mesh = Mesh.create(plan, comm)
-            sums = [total(mesh.group(family), comm.rank + 1) for family in ("tp", "dp")]
-            print(f"round {elastic.round} rank {comm.rank} of {comm.size} process {os.getpid()} sums", *sums, flush=True)
-            while not elastic.others_wait():
-                total(mesh.group("dp"), 1)
-                is_over = numpy.array([os.path.exists(sys.argv[1])])
-                comm.broadcast(is_over, 0)
-                if is_over[0]:
-                    elastic.finish()
-                    break
-        except (accord.PeerLost, accord.Aborted):
-            pass
+@contextmanager
+def begin(elastic, comm):
+    mesh = Mesh.create(MeshPlan("tp=2" if comm.size % 2 == 0 else "tp=1", world_size=comm.size), comm)
+    sums = [total(mesh.group(family), comm.rank + 1) for family in ("tp", "dp")]
+    print("sums of round", elastic.round, comm.rank, *sums, flush=True)
+    yield lambda: total(mesh.group("dp"), 1)
+
+go_on(sys.argv[1], begin)
 """
 
 # By rank: the sums of rank + 1 over its ranks in tp and in dp.
@@ -46,8 +40,8 @@ def job(tmp_path):
 
 
 def sums_of(job, number):
-    words = [line.split() for line in job.lines if f"round {number} " in line]
-    return {int(line[line.index("rank") + 1]): [int(value) for value in line[-2:]] for line in words}
+    words = [line.split()[-3:] for line in job.lines if f"sums of round {number} " in line]
+    return {int(rank): [int(value) for value in sums] for rank, *sums in words}
 
 
 def test_each_group_has_a_mesh_of_its_size(job):

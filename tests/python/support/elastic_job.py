@@ -10,32 +10,32 @@ from accord_command import program_environment, python_file, start_accord, wait_
 
 # Adds up the numbers below 12 in each step, whatever the number of ranks, until the file in its argument exists.
 PROGRAM = """
-import os, sys
-import numpy, accord
+import sys
+from contextlib import contextmanager
+import numpy
+from elastic_loop import go_on
 
-with accord.ElasticGroup.from_environment(last_call=60, form_timeout=60, timeout=60) as elastic:
-    steps, total = -1, 0
-    while (comm := elastic.form()) is not None:
-        try:
-            state = numpy.array([steps, total])
-            comm.broadcast(state, elastic.most_advanced(steps))
-            if state[0] > steps:
-                steps, total = state.tolist()
-            steps = max(steps, 0)
-            print(f"round {elastic.round} rank {comm.rank} of {comm.size} process {os.getpid()}", flush=True)
-            while not elastic.others_wait():
-                share = numpy.array([sum(range(comm.rank, 12, comm.size))])
-                comm.all_reduce(share)
-                steps, total = steps + 1, total + int(share[0])
-                is_over = numpy.array([os.path.exists(sys.argv[1])])
-                comm.broadcast(is_over, 0)
-                if is_over[0]:
-                    comm.barrier()
-                    elastic.finish()
-                    break
-        except (accord.PeerLost, accord.Aborted):
-            pass
-    print("end", total == 66 * steps, flush=True)
+steps, total = -1, 0
+
+@contextmanager
+def begin(elastic, comm):
+    global steps, total
+    state = numpy.array([steps, total])
+    comm.broadcast(state, elastic.most_advanced(steps))
+    if state[0] > steps:
+        steps, total = state.tolist()
+    steps = max(steps, 0)
+
+    def step():
+        global steps, total
+        share = numpy.array([sum(range(comm.rank, 12, comm.size))])
+        comm.all_reduce(share)
+        steps, total = steps + 1, total + int(share[0])
+
+    yield step
+
+go_on(sys.argv[1], begin)
+print("end", total == 66 * steps, flush=True)
 """
 
 
@@ -43,7 +43,7 @@ class ElasticJob:
     """Started launchers, and what their ranks print. A context manager, which ends what still runs."""
 
     def __init__(self, folder: Path, program: str = PROGRAM, *arguments: object) -> None:
-        """program: prints its rounds like PROGRAM, and ends once the file in its first argument exists."""
+        """program: calls go_on() of elastic_loop.py, like PROGRAM, with its first argument."""
         self.lines: list[str] = []
         self.messages: list[str] = []
         self.launchers = []

@@ -1,4 +1,4 @@
-"""What the replicas of torchft_local.py train, and the test that computes their parameters in one process."""
+"""The training of the replicas of torchft_local.py, also for the test that computes their parameters in one process."""
 
 import torch
 

@@ -4,35 +4,25 @@ Prints the parameters at the end.
 python torchft_local.py NAME LIGHTHOUSE KIND"""
 
 import sys
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from local_rounds import ROUNDS, STEPS, inner_optimizer, loss, make_model, outer_optimizer
-from torchft import Manager
 from torchft.local_sgd import DiLoCo, LocalSGD
-
-from accord.torchft import ProcessGroup
+from torchft_manager import make_manager
 
 name, lighthouse, kind = sys.argv[1:]
 store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 model = make_model()
 optimizer = inner_optimizer(model)
-manager = Manager(
-    pg=ProcessGroup(timeout=timedelta(seconds=20)),
-    load_state_dict=lambda state: model.load_state_dict(state),
-    state_dict=lambda: model.state_dict(),
+manager = make_manager(
+    name,
+    lighthouse,
+    store.port,
+    load_state_dict=model.load_state_dict,
+    state_dict=model.state_dict,
     min_replica_size=2,
     init_sync=False,  # the models are equal
-    use_async_quorum=False,
-    timeout=timedelta(seconds=20),
-    replica_id=name,
-    store_addr="127.0.0.1",
-    store_port=store.port,
-    rank=0,
-    world_size=1,
-    lighthouse_addr=lighthouse,
-    hostname="127.0.0.1",
 )
 if kind == "LocalSGD":
     exchange = LocalSGD(manager, model, optimizer, sync_every=STEPS)

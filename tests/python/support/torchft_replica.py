@@ -5,14 +5,12 @@ there.
 python torchft_replica.py NAME LIGHTHOUSE LAST SEED"""
 
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torchft import DistributedDataParallel, Manager, Optimizer
-
-from accord.torchft import ProcessGroup
+from torchft import DistributedDataParallel, Optimizer
+from torchft_manager import make_manager
 
 name, lighthouse, last = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -20,23 +18,16 @@ torch.manual_seed(int(sys.argv[4]))
 model = torch.nn.Linear(4, 3)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
-manager = Manager(
-    pg=ProcessGroup(timeout=timedelta(seconds=20)),
+manager = make_manager(
+    name,
+    lighthouse,
+    store.port,
     load_state_dict=lambda state: (
         model.load_state_dict(state["model"]),
         optimizer.load_state_dict(state["optimizer"]),
     ),
     state_dict=lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
     min_replica_size=1,
-    use_async_quorum=False,
-    timeout=timedelta(seconds=20),
-    replica_id=name,
-    store_addr="127.0.0.1",
-    store_port=store.port,
-    rank=0,
-    world_size=1,
-    lighthouse_addr=lighthouse,
-    hostname="127.0.0.1",
 )
 replicated, managed = DistributedDataParallel(manager, model), Optimizer(manager, optimizer)
 while not last.exists() or manager.current_step() < int(last.read_text()):

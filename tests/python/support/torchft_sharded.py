@@ -5,36 +5,27 @@ accord run -n 2 torchft_sharded.py REPLICA LIGHTHOUSE STEPS"""
 
 import os
 import sys
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torchft import Manager, Optimizer
-
-from accord.torchft import ProcessGroup
+from torchft import Optimizer
+from torchft_manager import make_manager
 
 replica, lighthouse, steps = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 dist.init_process_group("accord")
 rank, ranks = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 6)
-manager = Manager(
-    pg=ProcessGroup(timeout=timedelta(seconds=20)),
-    load_state_dict=None,
-    state_dict=None,
-    min_replica_size=2,
-    use_async_quorum=False,
-    init_sync=False,  # the models are equal
-    timeout=timedelta(seconds=20),
-    replica_id=f"replica {replica}",
-    store_addr=os.environ["MASTER_ADDR"],
-    store_port=int(os.environ["MASTER_PORT"]),
+manager = make_manager(
+    f"replica {replica}",
+    lighthouse,
+    int(os.environ["MASTER_PORT"]),
     rank=rank,
     world_size=ranks,
-    lighthouse_addr=lighthouse,
-    hostname="127.0.0.1",
+    min_replica_size=2,
+    init_sync=False,  # the models are equal
 )
 fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
 model.set_all_reduce_hook(lambda gradients: manager.allreduce(gradients).wait())

@@ -1,4 +1,4 @@
-// Who decides, whom a group waits for, and who is in it.
+// The process that decides, the processes that a group waits for, and its members.
 #include "elastic/decision.hpp"
 
 #include <gmock/gmock.h>
