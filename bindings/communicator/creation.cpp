@@ -17,7 +17,6 @@
 #include "bindings/store/store.hpp"
 
 namespace accord::python {
-namespace {
 
 CommunicatorOptions communicator_options(std::string name, nb::handle timeout, std::optional<std::string> transport,
                                          std::string select, std::string hints) {
@@ -29,6 +28,8 @@ CommunicatorOptions communicator_options(std::string name, nb::handle timeout, s
   options.hints = std::move(hints);
   return options;
 }
+
+namespace {
 
 CommunicatorHandle create_communicator(nb::handle store, Rank rank, int size, std::string name, nb::handle timeout,
                                        std::optional<std::string> transport, std::string select, std::string hints) {

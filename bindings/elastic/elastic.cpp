@@ -14,7 +14,8 @@
 
 #include "accord/elastic.hpp"
 #include "bindings/arguments/duration.hpp"
-#include "bindings/communicator/communicator.hpp"
+#include "bindings/communicator/calls.hpp"
+#include "bindings/communicator/creation.hpp"
 #include "bindings/interpreter/gil.hpp"
 #include "bindings/interpreter/interrupt.hpp"
 #include "bindings/interpreter/status.hpp"
@@ -60,19 +61,11 @@ ElasticOptions elastic_options(int min_ranks, std::optional<int> max_ranks, std:
   return options;
 }
 
-CommunicatorOptions group_options(nb::handle timeout, std::optional<std::string> transport, std::string select,
-                                  std::string hints) {
-  return {.timeout = duration_argument(timeout),
-          .transport = std::move(transport),
-          .select = std::move(select),
-          .hints = std::move(hints)};
-}
-
 void make_group(ElasticHandle* self, nb::handle store, int min_ranks, std::optional<int> max_ranks, std::string name,
                 nb::handle last_call, nb::handle form_timeout, nb::handle timeout, std::optional<std::string> transport,
                 std::string select, std::string hints) {
   ElasticOptions options = elastic_options(min_ranks, max_ranks, std::move(name), last_call, form_timeout);
-  options.communicator = group_options(timeout, std::move(transport), std::move(select), std::move(hints));
+  options.communicator = communicator_options("", timeout, std::move(transport), std::move(select), std::move(hints));
   new (self) ElasticHandle(value_or_raise(
       run_interruptibly([store = store_argument(store), options] { return ElasticGroup::open(store, options); })));
 }
@@ -81,7 +74,7 @@ ElasticHandle group_from_environment(std::string name, nb::handle last_call, nb:
                                      nb::handle timeout, std::optional<std::string> transport, std::string select,
                                      std::string hints) {
   ElasticOptions options = elastic_options(1, std::nullopt, std::move(name), last_call, form_timeout);
-  options.communicator = group_options(timeout, std::move(transport), std::move(select), std::move(hints));
+  options.communicator = communicator_options("", timeout, std::move(transport), std::move(select), std::move(hints));
   return ElasticHandle(
       value_or_raise(run_interruptibly([options] { return ElasticGroup::from_environment(options); })));
 }
@@ -101,15 +94,16 @@ auto run_in_group(ElasticHandle& self, Call call) {
   return value_or_raise(run_collective(*self.current, [&] { return call(*group); }));
 }
 
-void finish(ElasticHandle& self) {
-  const std::shared_ptr<ElasticGroup> group = self.use();
-  raise_if_error(run_interruptibly([group] { return group->finish(); }));
+template <typename Handle>
+void finish(Handle& self) {
+  raise_if_error(run_interruptibly([used = self.use()] { return used->finish(); }));
 }
 
-void close(ElasticHandle& self) {
-  const std::shared_ptr<ElasticGroup> group = self.use();
+template <typename Handle>
+void close(Handle& self) {
+  const auto waiting = self.use();
   const WithoutGil without_gil;
-  group->close();
+  waiting->close();
 }
 
 MembersHandle open_members(nb::handle store, int min_ranks, std::optional<int> max_ranks, std::string name,
@@ -152,10 +146,11 @@ bool others_wait(MembersHandle& self) {
 
 }  // namespace
 
-#define ACCORD_ELASTIC_SIG                                                                                        \
-  "name: str = 'elastic', last_call: float | datetime.timedelta = 10.0, form_timeout: float | "                   \
-  "datetime.timedelta | None = None, timeout: float | datetime.timedelta | None = None, transport: str | None = " \
-  "None, "                                                                                                        \
+#define ACCORD_ELASTIC_SIG                                                                      \
+  "name: str = 'elastic', last_call: float | datetime.timedelta = 10.0, form_timeout: float | " \
+  "datetime.timedelta | None = None, " ACCORD_TIMEOUT_SIG                                       \
+  ", transport: str | None = "                                                                  \
+  "None, "                                                                                      \
   "select: str = '', hints: str = ''"
 
 void bind_elastic(nb::module_& module) {
@@ -202,7 +197,7 @@ store is gone, Aborted after close().)")
           [](ElasticHandle& self) {
             return run_in_group(self, [](ElasticGroup& group) { return group.others_wait(); });
           },
-          R"(Whether processes wait that have a place in the group, so that all ranks should call form().
+          R"(Returns True if processes wait that have a place in the group, so that all ranks should call form().
 
 Collective: equal on all ranks. Cost: one request of rank 0 to the store, and a broadcast.)")
       .def(
@@ -213,8 +208,9 @@ Collective: equal on all ranks. Cost: one request of rank 0 to the store, and a 
           nb::arg("steps"), R"(Returns the rank whose `steps` is largest, the lowest such rank.
 
 Collective. steps: how far this process is; -1 if it has nothing that others could use.)")
-      .def("finish", &finish, "Tells all processes that the job is done: form() returns None from now on.")
-      .def("close", &close,
+      .def("finish", &finish<ElasticHandle>,
+           "Tells all processes that the job is done: form() returns None from now on.")
+      .def("close", &close<ElasticHandle>,
            "Leaves for good; the others go on without this process. Any thread may call it, also during form().")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __enter__(self) -> ElasticGroup"))
@@ -245,7 +241,9 @@ Collective. steps: how far this process is; -1 if it has nothing that others cou
       .def(
           "report",
           [](MembersHandle& self, std::vector<Rank> ranks) {
-            self.use()->report(Status(StatusCode::kTimeout, "", std::move(ranks)));
+            const std::shared_ptr<elastic::Members> members = self.use();
+            const WithoutGil without_gil;
+            members->report(ranks);
           },
           nb::arg("ranks"), "The group could not be formed, because `ranks` did not come.")
       .def(
@@ -256,13 +254,9 @@ Collective. steps: how far this process is; -1 if it has nothing that others cou
             members->give_up();
           },
           "This process does not come to a group that includes it.")
-      .def("others_wait", &others_wait, "Whether a process waits that has a place. Not collective.")
-      .def("finish",
-           [](MembersHandle& self) {
-             const std::shared_ptr<elastic::Members> members = self.use();
-             raise_if_error(run_interruptibly([members] { return members->finish(); }));
-           })
-      .def("close", [](MembersHandle& self) { self.use()->close(); });
+      .def("others_wait", &others_wait, "Returns True if a process waits that has a place. Not collective.")
+      .def("finish", &finish<MembersHandle>)
+      .def("close", &close<MembersHandle>);
 }
 
 }  // namespace accord::python

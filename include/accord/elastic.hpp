@@ -68,8 +68,8 @@ class ElasticGroup {
   /// each process, and what Communicator::reconfigure() costs.
   [[nodiscard]] Result<std::optional<Communicator>> form();
 
-  /// Whether processes wait that have a place in the group, so that all ranks should call form(). Collective: equal on
-  /// all ranks. Cost: one request of rank 0 to the store, and a broadcast.
+  /// Returns true if processes wait that have a place in the group, so that all ranks should call form(). Collective:
+  /// equal on all ranks. Cost: one request of rank 0 to the store, and a broadcast.
   [[nodiscard]] Result<bool> others_wait();
 
   /// Returns the rank whose `steps` is largest, the lowest such rank. Collective; equal on all ranks. `steps`: how far

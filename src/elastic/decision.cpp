@@ -16,7 +16,7 @@ std::vector<std::int64_t> newcomers(const Situation& situation) {
 
 bool is_gone(const Situation& situation, std::int64_t id) { return situation.life(id) == Life::kGone; }
 
-/// Whether a process that was not in the latest round waits. It must have answered, because a group with a process that
+/// A process that was not in the latest round waits. It must have answered, because a group with a process that
 /// cannot be reached would be formed in vain.
 bool waits_as_newcomer(const Situation& situation, std::int64_t id) {
   return id == situation.me || (situation.presence(id) == Presence::kWaiting && situation.life(id) == Life::kAlive);

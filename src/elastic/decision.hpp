@@ -10,7 +10,7 @@
 
 namespace accord::elastic {
 
-/// What a process knows of another one, or of itself.
+/// How a process appears in the store.
 enum class Presence : std::uint8_t {
   kAbsent,   ///< it has left or written nothing yet, or it cannot be used
   kWorking,  ///< it has not asked for the next round
@@ -48,7 +48,7 @@ struct Decision {
 /// that was not in it cannot know whether they work.
 Decision decide(const Situation& situation);
 
-/// Whether a process that the latest round lacks waits and has a place in the next one.
+/// Returns true if a process that the latest round lacks waits and has a place in the next one.
 bool has_place_for_more(const Situation& situation);
 
 }  // namespace accord::elastic

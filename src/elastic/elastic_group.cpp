@@ -47,7 +47,6 @@ struct ElasticGroup::State {
   std::unique_ptr<elastic::Members> members;
   std::optional<Communicator> current;
   std::mutex mutex;  ///< of `alone` and `current`, which close() uses from another thread
-  bool is_closed = false;
 };
 
 ElasticGroup::ElasticGroup(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -105,7 +104,7 @@ void ElasticGroup::State::leave() {
 Status ElasticGroup::State::give_up(const Status& why) {
   members->give_up();
   const std::lock_guard lock(mutex);
-  if (is_closed) return Status(StatusCode::kAborted, members->where() + " was closed");
+  if (members->is_closed()) return Status(StatusCode::kAborted, members->where() + " was closed");
   alone.close();  // with it the handle, for which a group may wait that was agreed at this moment
   ACCORD_ASSIGN_OR_RETURN(alone, Communicator::alone(options.communicator));
   return why;
@@ -128,14 +127,14 @@ Result<std::optional<Communicator>> ElasticGroup::form() {
     if (made.ok()) {
       const std::lock_guard lock(state.mutex);
       state.current = *made;
-      if (state.is_closed) state.current->close();
+      if (state.members->is_closed()) state.current->close();
       return std::optional(*std::move(made));
     }
     const StatusCode code = made.status().code();
     const bool may_try_again = code == StatusCode::kPeerLost || code == StatusCode::kTimeout ||
                                (code == StatusCode::kMismatch && ++mismatches < kMismatches);
     if (!may_try_again) return state.give_up(made.status());
-    state.members->report(made.status());
+    if (code == StatusCode::kTimeout) state.members->report(made.status().ranks());
   }
 }
 
@@ -169,7 +168,6 @@ Status ElasticGroup::finish() { return state_->members->finish(); }
 void ElasticGroup::close() {
   state_->members->close();
   const std::lock_guard lock(state_->mutex);
-  state_->is_closed = true;
   if (state_->current) state_->current->close();
   state_->alone.close();
 }

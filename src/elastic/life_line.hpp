@@ -25,7 +25,7 @@ class LifeLine {
   LifeLine(const LifeLine&) = delete;
   LifeLine& operator=(const LifeLine&) = delete;
 
-  /// What others need to watch this process: a handle's text.
+  /// The text by which others watch this process, that of a handle.
   std::string address() const { return comm::to_text(listener_.handle); }
 
  private:

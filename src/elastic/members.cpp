@@ -1,7 +1,7 @@
 // The keys of the store, besides those of the rounds (rounds.cpp):
 //
 //   ids             a counter: how many processes have come
-//   member/ID       what the process ID has written about itself (records.hpp)
+//   member/ID       the record that the process ID has written about itself (records.hpp)
 //   changes         a counter, raised after each change, so that one request shows that nothing has changed
 //   finished        the job is done
 //
@@ -31,6 +31,29 @@ constexpr Duration kFollowerWait = std::chrono::milliseconds(50);
 constexpr Duration kAnswerTimeout = std::chrono::milliseconds(500);
 
 std::string member_key(std::int64_t id) { return fmt::format("member/{}", id); }
+
+/// Orders the members so that those of one host are neighbours.
+void arrange(Round& round) {
+  struct Member {
+    std::int64_t id;
+    std::string handle;
+    std::size_t host;  ///< hosts in the order of their first members
+  };
+  std::vector<std::string> hosts;
+  std::vector<Member> members;
+  for (std::size_t i = 0; i < round.members.size(); ++i) {
+    const Result<comm::Handle> handle = comm::parse_handle(round.handles[i]);
+    const std::string host = handle.ok() ? handle->host : "";
+    const auto place = std::find(hosts.begin(), hosts.end(), host);
+    members.push_back({round.members[i], round.handles[i], static_cast<std::size_t>(place - hosts.begin())});
+    if (place == hosts.end()) hosts.push_back(host);
+  }
+  std::stable_sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.host < b.host; });
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    round.members[i] = members[i].id;
+    round.handles[i] = members[i].handle;
+  }
+}
 
 }  // namespace
 
@@ -81,7 +104,7 @@ Result<bool> Members::has_changed() {
 Status Members::read_news() {
   ACCORD_RETURN_IF_ERROR(rounds_.read());
   ACCORD_ASSIGN_OR_RETURN(ids_, store_.raise("ids", 0));
-  // What is not known to wait may have changed.
+  // Records of processes that are not known to wait may have changed.
   std::erase_if(records_, [this](const auto& entry) { return presence(entry.first) != Presence::kWaiting; });
   return {};
 }
@@ -115,9 +138,7 @@ Presence Members::presence(std::int64_t id) {
   if (!theirs || theirs->has_left) return Presence::kAbsent;
   const auto left_out = left_out_.find(id);
   if (left_out != left_out_.end() && left_out->second == to_text(*theirs)) return Presence::kAbsent;
-  const std::vector<std::int64_t>& ranks = latest().members;
-  const bool was_in_latest = std::find(ranks.begin(), ranks.end(), id) != ranks.end();
-  return was_in_latest && theirs->after < latest().number ? Presence::kWorking : Presence::kWaiting;
+  return was_in_latest(id) && theirs->after < latest().number ? Presence::kWorking : Presence::kWaiting;
 }
 
 Life Members::life(std::int64_t id) {
@@ -232,13 +253,13 @@ Result<std::optional<Round>> Members::wait_for_round(const std::string& handle, 
       case Decision::Kind::kAwaitWorkers:
         if (others_work()) deadline = Deadline::in(timeout);
         if (deadline.passed() && now.patience_is_over) return unreachable();
-        if (was_in_latest()) {
+        if (was_in_latest(me_)) {
           std::this_thread::sleep_for(kLeaderPause);
         } else {
           ACCORD_RETURN_IF_ERROR(await_round());
         }
         break;
-      case Decision::Kind::kFollow: {
+      case Decision::Kind::kFollow:
         if (std::exchange(leader, decision.leader) != decision.leader) deadline = Deadline::in(twice);
         if (deadline.passed()) {
           if (!others_work()) leave_out(leader);
@@ -246,14 +267,13 @@ Result<std::optional<Round>> Members::wait_for_round(const std::string& handle, 
         }
         ACCORD_RETURN_IF_ERROR(await_round());
         break;
-      }
     }
   }
   return closed;
 }
 
-bool Members::was_in_latest() const {
-  return std::find(latest().members.begin(), latest().members.end(), me_) != latest().members.end();
+bool Members::was_in_latest(std::int64_t id) const {
+  return std::find(latest().members.begin(), latest().members.end(), id) != latest().members.end();
 }
 
 Status Members::await_round() {
@@ -277,28 +297,6 @@ Status Members::publish(const Decision& decision) {
   return {};
 }
 
-void Members::arrange(Round& round) const {
-  struct Member {
-    std::int64_t id;
-    std::string handle;
-    std::size_t host;  ///< hosts in the order of their first members
-  };
-  std::vector<std::string> hosts;
-  std::vector<Member> members;
-  for (std::size_t i = 0; i < round.members.size(); ++i) {
-    const Result<comm::Handle> handle = comm::parse_handle(round.handles[i]);
-    const std::string host = handle.ok() ? handle->host : "";
-    const auto place = std::find(hosts.begin(), hosts.end(), host);
-    members.push_back({round.members[i], round.handles[i], static_cast<std::size_t>(place - hosts.begin())});
-    if (place == hosts.end()) hosts.push_back(host);
-  }
-  std::stable_sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.host < b.host; });
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    round.members[i] = members[i].id;
-    round.handles[i] = members[i].handle;
-  }
-}
-
 Status Members::timed_out(const Decision& decision) const {
   return Status(StatusCode::kTimeout, fmt::format("{}: timed out: {} of at least {} ranks came within {}", where(),
                                                   decision.members.size(), min_ranks_, duration_text(timeout_)));
@@ -316,9 +314,8 @@ void Members::leave_out(std::int64_t id) {
   if (theirs) left_out_[id] = to_text(*theirs);
 }
 
-void Members::report(const Status& why) {
-  if (why.code() != StatusCode::kTimeout) return;
-  for (const Rank rank : why.ranks()) {
+void Members::report(std::span<const Rank> late) {
+  for (const Rank rank : late) {
     const auto place = static_cast<std::size_t>(rank);
     if (place < latest().members.size() && latest().members[place] != me_) leave_out(latest().members[place]);
   }

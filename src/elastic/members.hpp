@@ -7,8 +7,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
-#include <string_view>
 
 #include "accord/elastic.hpp"
 #include "base/clock.hpp"
@@ -37,15 +37,16 @@ class Members {
   /// Waits for a round in which this process takes part by `handle`, a new one at each call, and returns it; nullopt
   /// once the job is finished. `timeout`, as in ElasticOptions. Errors: as ElasticGroup::form().
   Result<std::optional<Round>> next_round(const std::string& handle, Duration timeout);
-  /// The group of the newest round could not be formed. Ranks that `why` says did not come are left out until they ask
-  /// again.
-  void report(const Status& why);
+  /// The group of the newest round could not be formed because the ranks `late` did not come. They are left out until
+  /// they ask again.
+  void report(std::span<const Rank> late);
   /// This process does not come to the rounds that include it any more.
   void give_up();
-  /// Whether a process waits that has a place. Cost: one request if nothing has changed.
+  /// Returns true if a process waits that has a place. Cost: one request if nothing has changed.
   Result<bool> others_wait();
   Status finish();
   void close();
+  bool is_closed() const { return is_closed_; }
 
   std::int64_t round() const { return latest().number; }
   const std::string& where() const { return store_.where(); }
@@ -60,7 +61,7 @@ class Members {
   Result<std::optional<Round>> wait_for_round(const std::string& handle, Duration timeout);
   /// Waits for the next round, for a while.
   Status await_round();
-  bool was_in_latest() const;
+  bool was_in_latest(std::int64_t id) const;
   /// Reads `changes`; returns whether it is another one than before.
   Result<bool> has_changed();
   Status read_news();
@@ -69,15 +70,13 @@ class Members {
   const std::optional<MemberRecord>& record(std::int64_t id);
   Presence presence(std::int64_t id);
   Life life(std::int64_t id);
-  /// What a new round means for this process: returns true if it is in it.
+  /// Called after a new round: returns true if this process is in it; otherwise makes the others ask it again.
   Result<bool> is_included();
   Status publish(const Decision& decision);
   const Round& latest() const { return rounds_.latest(); }
   void leave_out(std::int64_t id);
-  /// Whether ranks of the latest round answer and do not wait.
+  /// Returns true if ranks of the latest round answer and do not wait.
   bool others_work();
-  /// The members, so that those of one host are neighbours.
-  void arrange(Round& round) const;
   Status timed_out(const Decision& decision) const;
   Status unreachable() const;
 
@@ -97,7 +96,7 @@ class Members {
   std::int64_t ids_ = 0;
   std::int64_t changes_ = -1;
   MemberRecord own_;
-  /// Of other processes: empty until it is written. What does not change until the next round is not read again.
+  /// By process: empty until it is written. A record that cannot change until the next round is not read again.
   std::map<std::int64_t, std::optional<MemberRecord>> records_;
   std::map<std::int64_t, LifeWatch> watches_;
   std::map<std::int64_t, std::string> left_out_;  ///< records of those that did not come, until they write again

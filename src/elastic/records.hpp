@@ -1,5 +1,5 @@
 #pragma once
-// What the processes of an elastic group write into its store.
+// The texts that the processes of an elastic group write into its store.
 
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace accord::elastic {
 
-/// Of one process.
+/// One process's entry.
 struct MemberRecord {
   bool has_left = false;
   std::int64_t after = 0;  ///< the newest round that it knew; it waits for a later one

@@ -17,10 +17,8 @@ from accord._core import ElasticMembers
 from accord.torch.groups import Options, communicator
 from accord.torch.reconfigurable import default_group, reconfigure, reconfigure_handle
 
-_FAILED = 2
+_FAILED = 2  # in place of an answer of others_wait()
 _MISMATCHES = 3  # attempts to form a group of processes that disagree
-
-
 _LOG = logging.getLogger("accord.elastic")
 
 
@@ -89,7 +87,6 @@ class ElasticGroup:
         chosen = replace(options or Options(), enable_reconfigure=True)
         dist.init_process_group("accord", pg_options=chosen, timeout=timeout, **rendezvous)
         self._members = members
-        self._timeout = timeout
         self._form_timeout = timeout if form_timeout is None else form_timeout
         self._is_finished = False
         self.round = 0  # how many groups all processes have formed, with the current one
@@ -135,7 +132,7 @@ class ElasticGroup:
                 dist.destroy_process_group(group)
 
     def others_wait(self) -> bool:
-        """Whether processes wait that have a place in the group, so that all ranks should call form(). Collective.
+        """Returns True if processes wait that have a place in the group, so that all ranks should call form(). Collective.
         Cost: one request of rank 0 to the store, and a broadcast."""
         answer, failure = torch.zeros(1, dtype=torch.uint8), None
         if dist.get_rank() == 0:
@@ -230,7 +227,7 @@ class ElasticGroup:
 
 
 class _Shape:
-    """What a tensor of a state is like, without its values."""
+    """A tensor of a state without its values."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._size, self._dtype, self._device = tensor.size(), tensor.dtype, tensor.device

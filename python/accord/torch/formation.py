@@ -1,4 +1,4 @@
-"""What a group whose members change has in place of a communicator while it has none."""
+"""The place of a communicator in a group whose members change while it has none."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Coordinator {
   void stop(const Failure& failure, int signal, bool restart);
   void finish_if_all_ended();
   void broadcast(const Message& message);
-  /// Whether the nodes that are left have enough ranks for an elastic job.
+  /// Returns true if the nodes that are left have enough ranks for an elastic job.
   bool can_go_on() const;
 
   const Job job_;

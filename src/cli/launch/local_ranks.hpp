@@ -50,7 +50,7 @@ class LocalRanks {
   void fail_to_start(int local_rank, const Status& why);
   void notice_exits();
   Failure failure_of(std::size_t local_rank) const;
-  /// Whether the job can go on if the rank is started again, or without it.
+  /// Returns true if the job can go on when the rank is started again, or without it.
   bool can_go_on(std::size_t local_rank);
   /// Starts the ranks again that are to be, and whose helpers have ended.
   void start_again();
@@ -64,7 +64,7 @@ class LocalRanks {
   Start start_;
   std::vector<std::vector<int>> processors_;  ///< by local rank
   std::vector<RankProcess> ranks_;
-  // Of a job whose ranks change.
+  // For a job whose ranks change.
   std::vector<int> starts_;          ///< by local rank
   std::vector<bool> is_awaited_;     ///< by local rank: it failed and is to be started again
   std::vector<RankProcess> former_;  ///< whose output is still read

@@ -189,9 +189,10 @@ Channel::Advance Channel::advance(EndedWorks& ended, exec::PollLimits limits) {
 bool Channel::is_examination_due() {
   if (++front_.stalled_polls % kPollsPerClock != 0) return false;
   const auto now = Clock::now();
-  if (front_.stalled_polls > kPollsPerClock && now - front_.examined < kExamineInterval) return false;
+  if (front_.stalled_polls == kPollsPerClock) front_.examined = now;  // it begins to stall
+  if (now - front_.examined < kExamineInterval) return false;
   front_.examined = now;
-  return front_.stalled_polls > kPollsPerClock;
+  return true;
 }
 
 Channel::Advance Channel::end_front(Status status, EndedWorks& ended) {
