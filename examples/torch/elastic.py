@@ -38,11 +38,13 @@ def kill_this_rank_in_its_turn() -> None:
     """The first four ranks take turns: each interval of `--kill-every` seconds ends with the kill of one of them."""
     while True:
         interval = int(time.time() / options.kill_every)
-        time.sleep(max(0.0, options.kill_every * (interval + 1) - time.time()))
+        if steps_are_done.wait(max(0.0, options.kill_every * (interval + 1) - time.time())):
+            return
         if interval % 4 == int(os.environ["RANK"]):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+steps_are_done = threading.Event()
 killer = threading.Thread(target=kill_this_rank_in_its_turn, daemon=True)
 model = make_model()
 optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
@@ -54,10 +56,10 @@ def make_step():
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if rank == 0:
         print(f"round {elastic.round}: {ranks} ranks", flush=True)
-    if options.kill_every > 0 and not killer.is_alive():
-        killer.start()
 
     def step(number: int) -> None:
+        if options.kill_every > 0 and killer.ident is None:
+            killer.start()
         optimizer.zero_grad()
         pieces = [batch(number, part, PART_ROWS) for part in range(rank, PARTS, ranks)]
         inputs, targets = (torch.cat(tensors) for tensors in zip(*pieces, strict=True))
@@ -70,6 +72,8 @@ def make_step():
         if rank == 0:
             with options.log.open("a") as log:
                 log.write(f"{time.time():.3f},{number},{ranks},{loss.item():.6f}\n")
+        if number == options.steps - 1:
+            steps_are_done.set()
 
     return step
 
