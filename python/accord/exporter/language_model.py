@@ -36,8 +36,12 @@ def _attention(
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+    slopes: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention of one sequence that begins with these rows: equals the engine's op for a sequence without context."""
+    """Attention of one sequence that begins with these rows: equals the engine's op for a sequence without context.
+    sinks, slopes: [heads], the scores that take part in the softmax without a value, and what is added to a score for
+    each token that the key is ahead of the query."""
     rows = query.shape[-2]
     scores = scale * (
         query.float() @ key.float().repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(-1, -2)
@@ -45,16 +49,21 @@ def _attention(
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
     at = torch.arange(rows)
+    if slopes is not None:
+        scores = scores + slopes.float()[:, None, None] * (at[None, :] - at[:, None])
     seen = at[:, None] >= at[None, :]
     if window:
         seen &= at[:, None] - at[None, :] < window
-    weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    scores = scores.masked_fill(~seen, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.float()[None, :, None, None].expand(*scores.shape[:3], 1)], -1)
+    weights = scores.softmax(-1)[..., :rows]
     output = weights @ value.float().repeat_interleave(query.shape[1] // value.shape[1], 1)
     return output.to(query.dtype).transpose(1, 2).contiguous()
 
 
 @_attention.register_fake
-def _(query, key, value, layer, scale, window=0, softcap=0.0):
+def _(query, key, value, layer, scale, window=0, softcap=0.0, sinks=None, slopes=None):
     batch, heads, rows, _ = query.shape
     return query.new_empty(batch, rows, heads, value.shape[-1])
 
@@ -72,7 +81,10 @@ def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     window, softcap = options.get("sliding_window") or 0, options.get("softcap") or 0.0
-    return torch.ops.accord.attention(query, key, value, module.layer_idx, float(scale), window, float(softcap)), None
+    output = torch.ops.accord.attention(
+        query, key, value, module.layer_idx, float(scale), window, float(softcap), options.get("s_aux")
+    )
+    return output, None
 
 
 # Other options that transformers passes on: queries and keys already include positions, and an engine has its own
@@ -80,6 +92,7 @@ def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0
 _KNOWN_OPTIONS = {
     "sliding_window",
     "softcap",
+    "s_aux",  # sinks
     "position_ids",
     "cache_position",
     "use_cache",

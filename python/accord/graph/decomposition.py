@@ -24,6 +24,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_iter
 
 from accord.graph.ops import CHECKED, KEPT_WHOLE
+from accord.graph.substitutes import SUBSTITUTES
 
 
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -33,12 +34,14 @@ def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
 
 def core_aten() -> dict:
-    """Returns torch's decomposition table to core ATen, without the ops that are kept whole."""
+    """Returns torch's decomposition table to core ATen, without the ops that are kept whole, and with substitutes for
+    ops that engines lack."""
     table = torch.export.default_decompositions()
     check_is_kept = has_effects(torch.ops.aten._linalg_check_errors.default)
     for name in KEPT_WHOLE if check_is_kept else KEPT_WHOLE + CHECKED:
         _, op, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, op), overload), None)
+    table.update(SUBSTITUTES)
     return table
 
 

@@ -59,6 +59,8 @@ Status run_cached_attention(const PagedWork& work, const Execution& execution) {
   kernel.batch = run.batch;
   kernel.q.data = execution.address(work.append.queries());
   kernel.output.data = execution.address(tensors.output);
+  if (tensors.sinks) kernel.sinks = execution.data<const float>(*tensors.sinks);
+  if (tensors.slopes) kernel.slopes = execution.data<const float>(*tensors.slopes);
   if (work.partial) kernel.partial = execution.data<float>(*work.partial);
   return launch_paged_attention(run, kernel, heads_call(work.append, execution));
 }

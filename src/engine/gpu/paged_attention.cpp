@@ -72,6 +72,9 @@ Status launch_without_tensor_cores(const DeviceRun& run, const PagedCall& call, 
   return launch_blocks(run, kernel, blocks, kernel.shared_bytes(sizes, call.most_parts));
 }
 
+// The other kernels have neither sinks nor slopes.
+bool needs_plain_kernel(const PagedCall& call) { return call.sinks != nullptr || call.slopes != nullptr; }
+
 bool suits_tensor_cores(const DeviceRun& run, const PagedCall& call) {
   constexpr DType kDType = DType::kBFloat16;
   const KeyValueCacheOptions& options = run.cache->options();
@@ -87,7 +90,7 @@ struct TileKernels {
 TileKernels tile_kernels(const DeviceRun& run, const PagedCall& call) {
   const DeviceCacheLayer& cache = call.cache;
   TileKernels kernels;
-  if (cache.dtype == DType::kFloat32 || !suits_tensor_cores(run, call)) return kernels;
+  if (cache.dtype == DType::kFloat32 || !suits_tensor_cores(run, call) || needs_plain_kernel(call)) return kernels;
   if (call.heads_per_kv_head() >= kMinTileHeads)
     kernels.few_rows = tile_dim(cache.head_dim, cache.value_dim, {64, 96, 128, 256});
   if (cache.dtype == DType::kBFloat16) kernels.many_rows = tile_dim(cache.head_dim, cache.value_dim, {64, 128, 256});
@@ -140,6 +143,7 @@ Status launch_few_rows(const DeviceRun& run, const PagedCall& call, const HeadsC
     return cache == DType::kInt8 ? launch_decoding_tiles<DType::kInt8>(run, call, heads, dim)
                                  : launch_decoding_tiles<DType::kBFloat16>(run, call, heads, dim);
   }
+  if (needs_plain_kernel(call)) return launch_without_tensor_cores(run, call, 1);
   ACCORD_ASSIGN_OR_RETURN(const bool is_done, cache == DType::kFloat32    ? launch_decoding<DType::kFloat32>(run, call)
                                               : cache == DType::kBFloat16 ? launch_decoding<DType::kBFloat16>(run, call)
                                                                           : launch_decoding<DType::kInt8>(run, call));

@@ -138,6 +138,8 @@ Status run_cached_attention(const CachedAttentionCall& call, const Tensor& scrat
     while (piece >= pieces_of(execution.batch[at])) piece -= pieces_of(execution.batch[at++]);
     const BatchRows& sequence = execution.batch[at];
     kernels::PagedAttentionCall kernel{cache, call.q.size(1), call.scale, call.softcap, call.window};
+    if (call.sinks) kernel.sinks = execution.data<const float>(*call.sinks);
+    if (call.slopes) kernel.slopes = execution.data<const float>(*call.slopes);
     kernel.q = token_rows(execution, call.q, sequence.first_row);
     kernel.output = {execution.data<float>(call.output) + sequence.first_row * call.output.stride(1),
                      call.output.stride(1), call.output.stride(2)};

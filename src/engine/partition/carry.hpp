@@ -28,12 +28,19 @@ struct ShardQuery {
   Status unsupported(std::string_view why) const;
 };
 
+/// An input that all ranks have whole, and the part of it that each rank uses.
+struct UsedPart {
+  ValueId input = -1;
+  Shard shard;
+};
+
 /// The result of a rule: the shard of the outputs; the group over which the outputs are still to be added up; or the
 /// group whose ranks have to exchange rows because each rank has some of the experts.
 struct ShardResult {
   OptionalShard output = {};
   std::optional<std::string> partial_over = {};
   std::optional<std::string> experts_over = {};
+  std::vector<UsedPart> used_parts = {};
 };
 
 using CarryFunction = Result<ShardResult> (*)(const ShardQuery& query);

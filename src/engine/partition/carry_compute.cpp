@@ -8,8 +8,8 @@
 
 namespace accord::engine {
 
-// Inputs are aligned at their last dimension. Each must be divided like the output, or have one element in the divided
-// dimension.
+// Inputs are aligned at their last dimension. Each is divided like the output or has one element in the divided
+// dimension; of other inputs, each rank uses its part.
 Result<ShardResult> carry_elementwise(const ShardQuery& query) {
   const int dims = query.dims(query.node.outputs.front());
   OptionalShard output;
@@ -23,17 +23,15 @@ Result<ShardResult> carry_elementwise(const ShardQuery& query) {
     }
     output = aligned;
   });
-  for_each_input(query.node, [&](ValueId id) {
-    if (query.shard(id) || !problem.ok()) return;
-    const int dim = output->dim - (dims - query.dims(id));
-    if (dim < 0) return;
-    const SymbolicInt& size = query.value(id).shape[static_cast<std::size_t>(dim)];
-    if (size == SymbolicInt(1)) return;
-    problem = query.unsupported(fmt::format("one input has {}, but \"{}\" is whole; give its weight a sharding too",
-                                            shard_text(*output), query.value(id).name));
-  });
   ACCORD_RETURN_IF_ERROR(problem);
-  return ShardResult{output, {}};
+  ShardResult result{output};
+  for_each_input(query.node, [&](ValueId id) {
+    const int dim = output->dim - (dims - query.dims(id));
+    if (query.shard(id) || dim < 0) return;
+    const SymbolicInt& size = query.value(id).shape[static_cast<std::size_t>(dim)];
+    if (size != SymbolicInt(1)) result.used_parts.push_back({id, output->in_dim(dim)});
+  });
+  return result;
 }
 
 // softmax, cumsum and similar ops need all elements along "dim".
@@ -98,6 +96,7 @@ Result<ShardResult> carry_attention(const ShardQuery& query) {
           fmt::format("query has {}, but \"{}\" has {}", shard_text(*q), query.value(id).name, shard_text(*shard)));
     }
   }
+  ShardResult result{q};
   if (const auto mask = tensor_argument(query.node, "attn_mask")) {
     const int heads = query.dims(*mask) - 3;
     const OptionalShard& shard = query.shard(*mask);
@@ -105,15 +104,27 @@ Result<ShardResult> carry_attention(const ShardQuery& query) {
     if (shard && (shard->dim != heads || !line_up(*shard, *q))) {
       return query.unsupported("its mask is sharded differently from its heads");
     }
-    if (!shard && per_head) return query.unsupported("its mask has heads but is not sharded");
+    if (!shard && per_head) result.used_parts.push_back({*mask, q->in_dim(heads)});
   }
-  return ShardResult{q, {}};
+  return result;
 }
 
-// The same, but the output is [1, tokens, heads, dim].
+// The same, but the output is [1, tokens, heads, dim], and there may be one number for each query head.
 Result<ShardResult> carry_cached_attention(const ShardQuery& query) {
   ACCORD_RETURN_IF_ERROR(carry_attention(query).status());
-  return ShardResult{query.shard("query")->in_dim(2), {}};
+  const Shard heads = *query.shard("query");
+  ShardResult result{heads.in_dim(2)};
+  for (const char* const name : {"sinks", "slopes"}) {
+    const auto id = tensor_argument(query.node, name);
+    if (!id) continue;
+    const OptionalShard& shard = query.shard(*id);
+    if (!shard) {
+      result.used_parts.push_back({*id, heads.in_dim(0)});
+    } else if (!same_units(*shard, heads)) {
+      return query.unsupported(fmt::format("its {} are sharded differently from its heads", name));
+    }
+  }
+  return result;
 }
 
 // A table divided by columns yields rows that are divided in their last dimension. If the table is divided by rows,

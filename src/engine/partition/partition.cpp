@@ -120,11 +120,32 @@ class Partitioner {
       ACCORD_RETURN_IF_ERROR(check_carried(query, output, result.output));
       shards_[static_cast<std::size_t>(output)] = result.output;
     }
+    for (const UsedPart& part : result.used_parts) use_part(node, part);
     // view and expand have literal sizes.
     const auto sizes = node.arguments.find("size");
     if (sizes != node.arguments.end() && result.output) sizes->second = local_shape(node.outputs.front());
     result_.graph.nodes.push_back(std::move(node));
     return Status();
+  }
+
+  // Puts this rank's part of a whole input in its place.
+  void use_part(Node& node, const UsedPart& used) {
+    const Value& whole = whole_.values[static_cast<std::size_t>(used.input)];
+    const SymbolicInt& size = whole.shape[static_cast<std::size_t>(used.shard.dim)];
+    const Extent mine = local_extent(used.shard, size.constant(), place(used.shard.group));
+    const ValueId part = add_value(used.input, fmt::format(".part{}", result_.graph.nodes.size()));
+    result_.graph.values[static_cast<std::size_t>(part)].shape[static_cast<std::size_t>(used.shard.dim)] = mine.count;
+    result_.graph.nodes.push_back({"aten.slice.Tensor",
+                                   {{"self", ValueRef{used.input}},
+                                    {"dim", SymbolicInt(used.shard.dim)},
+                                    {"start", SymbolicInt(mine.first)},
+                                    {"end", SymbolicInt(mine.first + mine.count)}},
+                                   {part},
+                                   node.module,
+                                   node.source});
+    for_each_input(node, [&](ValueId& id) {
+      if (id == used.input) id = part;
+    });
   }
 
   // Guards against a rule that is wrong about the divided dimension: returns an error instead of wrong shapes.

@@ -1,11 +1,12 @@
 // Queries that share a key head (neighboring rows, and the query heads of a group) are processed together in tiles of
 // up to eight. A tile walks the tokens in chunks of 256, aligned to the first token of the sequence:
 //   scores: for 16 tokens at a time, the sum over head_dim of (16 keys' elements) * (the query's element);
-//   multiply by `scale` (int8 keys first by their own scales), cap, and set -infinity where a query may not attend;
+//   multiply by `scale` (int8 keys first by their own scales), cap, add the bias of the distance, and set -infinity
+//   where a query may not attend;
 //   maximum m' of this chunk and the previous ones; p = exp(score - m'), summed in 16 lanes;
 //   output: the previous output times exp(m - m'), plus the sum over the tokens of p * value, in token order. For
 //   int8 values, p is first multiplied by their scales.
-// At the end each row is divided by its sum. Every number is computed by the same operations in the same order,
+// At the end each row is divided by its sum. A sink is a score that was there before the first chunk. Every number is computed by the same operations in the same order,
 // whichever queries are in the tile. Vectors are treated as 16 lanes on all instruction sets, in one, two or four
 // pieces.
 #include "kernels/attention/paged_attention.hpp"
@@ -45,6 +46,7 @@ struct Tile {
   float maximum[kMaxQueries];
   float sum[kMaxQueries];
 
+  std::int64_t head_of(std::int64_t query) const { return first_head + query % group; }
   std::int64_t end_of(std::int64_t query) const { return rows->context + first_row + query / group + 1; }
   std::int64_t begin_of(std::int64_t query) const {
     return call->window > 0 ? std::max<std::int64_t>(0, end_of(query) - call->window) : 0;
@@ -217,6 +219,10 @@ HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t chunk
     if (call.softcap > 0.0F) {
       s = hn::Mul(TanhOfAny(d, hn::Div(s, hn::Set(d, call.softcap))), hn::Set(d, call.softcap));
     }
+    if (call.slopes != nullptr) {
+      const auto distance = static_cast<float>(chunk + i - (tile.end_of(query) - 1));
+      s = hn::MulAdd(hn::Iota(d, distance), hn::Set(d, call.slopes[tile.head_of(query)]), s);
+    }
     hn::StoreU(s, d, scores + i);
   }
   const float never = -__builtin_inff();
@@ -336,17 +342,21 @@ void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, s
       tile.begin = tile.begin_of(0);
       tile.end = tile.end_of(tile.queries - 1);
       std::fill(tile.maximum, tile.maximum + kMaxQueries, -__builtin_inff());
+      for (std::int64_t query = 0; query < tile.queries && call.sinks != nullptr; ++query) {
+        tile.maximum[query] = call.sinks[tile.head_of(query)];
+        tile.sum[query] = 1.0F;
+      }
       std::fill(tile.output, tile.output + tile.queries * cache.value_width(), 0.0F);
       for (std::int64_t query = 0; query < tile.queries; ++query) {
         const float* q = call.q.data + (row + query / heads) * call.q.row_stride +
-                         (tile.first_head + query % heads) * call.q.head_stride;
+                         tile.head_of(query) * call.q.head_stride;
         std::copy(q, q + cache.head_dim, tile.q + query * cache.head_dim);
       }
       HWY_DYNAMIC_DISPATCH(AttendTile)(tile);
       for (std::int64_t query = 0; query < tile.queries; ++query) {
         const float* from = tile.output + query * cache.value_width();
         float* to = call.output.data + (row + query / heads) * call.output.row_stride +
-                    (tile.first_head + query % heads) * call.output.head_stride;
+                    tile.head_of(query) * call.output.head_stride;
         for (std::int64_t i = 0; i < cache.value_dim; ++i) to[i] = from[i] / tile.sum[query];
       }
     }

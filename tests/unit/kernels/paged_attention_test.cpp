@@ -27,13 +27,14 @@ struct Shape {
   DType dtype = DType::kFloat32;
   float softcap = 0.0F;
   std::int64_t window = 0;
+  bool has_sinks = false, has_slopes = false;
 };
 
 // One sequence: the queries, keys and values of all its tokens, a cache that is larger than it needs, and its block
 // table.
 struct Sequence {
   Shape shape;
-  std::vector<float> q, k, v, output;
+  std::vector<float> q, k, v, output, sinks, slopes;
   std::vector<std::byte> keys, values;
   std::vector<std::int32_t> table;
   PagedAttentionCall call;
@@ -64,6 +65,12 @@ struct Sequence {
     call.scale = 1.7F;
     call.softcap = shape.softcap;
     call.window = shape.window;
+    for (std::int64_t head = 0; head < shape.heads; ++head) {
+      sinks.push_back(static_cast<float>(head % 3) * 2.5F - 2.0F);
+      slopes.push_back(std::exp2(-static_cast<float>(head)));
+    }
+    if (shape.has_sinks) call.sinks = sinks.data();
+    if (shape.has_slopes) call.slopes = slopes.data();
   }
 
   SequenceRows rows(std::int64_t context, std::int64_t count) const { return {count, context, table}; }
@@ -111,6 +118,8 @@ struct Sequence {
       }
       score *= static_cast<double>(call.scale);
       if (shape.softcap > 0) score = std::tanh(score / shape.softcap) * shape.softcap;
+      const auto of_head = static_cast<std::size_t>(head);
+      if (shape.has_slopes) score += static_cast<double>(slopes[of_head]) * static_cast<double>(other - token);
       const double p = std::exp(score);
       total += p;
       for (std::int64_t i = 0; i < shape.value_dim; ++i) {
@@ -118,6 +127,7 @@ struct Sequence {
         sums[static_cast<std::size_t>(i)] += p * kept(value, shape.value_dim, i);
       }
     }
+    if (shape.has_sinks) total += std::exp(static_cast<double>(sinks[static_cast<std::size_t>(head)]));
     for (double& sum : sums) sum /= total;
     return sums;
   }
@@ -171,9 +181,28 @@ TEST_P(PagedAttention, supports_a_window_a_cap_bfloat16_and_int8) {
   }
 }
 
+TEST_P(PagedAttention, supports_sinks_and_biases_by_distance) {
+  for (const Shape& shape :
+       {Shape{.tokens = 1, .has_sinks = true}, Shape{.tokens = 300, .heads = 6, .kv_heads = 2, .has_sinks = true},
+        Shape{.tokens = 600, .heads = 12, .window = 100, .has_sinks = true},
+        Shape{.tokens = 300, .heads = 4, .head_dim = 8, .dtype = DType::kInt8, .has_slopes = true},
+        Shape{.tokens = 550, .heads = 10, .has_sinks = true, .has_slopes = true}}) {
+    Sequence sequence(shape);
+    sequence.step(0, shape.tokens);
+    sequence.check();
+  }
+}
+
 TEST_P(PagedAttention, a_rows_bits_do_not_depend_on_other_rows_or_on_the_blocks) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt8}) {
-    const Shape shape{.tokens = 530, .heads = 6, .kv_heads = 2, .head_dim = 24, .value_dim = 20, .dtype = dtype};
+    const Shape shape{.tokens = 530,
+                      .heads = 6,
+                      .kv_heads = 2,
+                      .head_dim = 24,
+                      .value_dim = 20,
+                      .dtype = dtype,
+                      .has_sinks = true,
+                      .has_slopes = true};
     Sequence whole(shape);
     whole.step(0, shape.tokens);
     Shape larger_blocks = shape;

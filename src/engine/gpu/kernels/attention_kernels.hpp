@@ -21,6 +21,8 @@ struct PagedCall {
   BatchTables batch;
   std::int64_t rows = 0, heads = 0, window = 0;
   float scale = 1.0F, softcap = 0.0F;
+  /// [heads], or nullptr. PagedAttention alone knows them.
+  const float *sinks = nullptr, *slopes = nullptr;
   HeadRows q, output;
   RowsOf rows_of = RowsOf::kShortSequences;  ///< the rows to compute
   int few_rows = 1;                          ///< the most rows that a short sequence may have
@@ -140,7 +142,15 @@ struct PagedAttention : PagedCall {
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
       const int own = of.batch.rows[row(query)].token;
-      return token < of.first_seen(own) || token > own ? -INFINITY : of.score(product);
+      if (token < of.first_seen(own) || token > own) return -INFINITY;
+      const float score = of.score(product);
+      return of.slopes == nullptr ? score : score + of.slopes[head(query)] * static_cast<float>(token - own);
+    }
+    /// Returns the query's softmax total with its sink, which is counted in the first part.
+    ACCORD_ON_DEVICE float total(const AttendMemory& memory, int query) const {
+      const float total = memory.totals[query];
+      return of.sinks == nullptr || part > 0 ? total
+                                             : total + expf(of.sinks[head(query)] - memory.max_scores[query]);
     }
     ACCORD_ON_DEVICE void store(int query, int d, float x) const {
       device::store_float(of.output.data, of.output.dtype,
@@ -151,7 +161,7 @@ struct PagedAttention : PagedCall {
       const auto dim = static_cast<int>(of.cache.value_dim);
       if (parts.count == 1) {
         for (int i = block.thread(); i < queries() * dim; i += block.threads())
-          store(i / dim, i % dim, memory.sums[i] / memory.totals[i / dim]);
+          store(i / dim, i % dim, memory.sums[i] / total(memory, i / dim));
         return;
       }
       PartResults results = of.results_of(group, of.most_of_row(), queries());
@@ -160,7 +170,7 @@ struct PagedAttention : PagedCall {
       for (int i = block.thread(); i < queries() * dim; i += block.threads())
         results.sums(part, i / dim)[i % dim] = memory.sums[i];
       for (int query = block.thread(); query < queries(); query += block.threads())
-        results.total(part, query) = {memory.totals[query], memory.max_scores[query]};
+        results.total(part, query) = {total(memory, query), memory.max_scores[query]};
       finish_part(block, results, [&](int query, int d, float x) { store(query, d, x); });
     }
   };

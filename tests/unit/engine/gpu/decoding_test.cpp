@@ -290,6 +290,19 @@ TEST_P(DeviceDecodingEngines, many_sequences_decode_together_and_a_graph_with_as
   }
 }
 
+TEST_P(DeviceDecodingEngines, sinks_and_biases_by_distance_match_the_cpu) {
+  constexpr DType kBFloat16 = DType::kBFloat16;
+  for (const OneAttention& attention :
+       {OneAttention{.window = 100, .has_biases = true},
+        OneAttention{.head_dim = 64, .value_dim = 64, .cache = kBFloat16, .dtype = kBFloat16, .has_biases = true}}) {
+    const std::vector<float> cpu = attention.run_on({});
+    OneAttention without = attention;
+    without.has_biases = false;
+    EXPECT_NE(without.run_on({}), cpu);
+    expect_near(attention.run_on(kGpu), cpu, attention.dtype == kBFloat16 ? 0.012F : 2e-5F);
+  }
+}
+
 TEST_P(DeviceDecodingEngines, a_program_keeps_a_graph_for_decoding_and_one_for_prompts) {
   constexpr std::size_t kRows = 70;
   const auto decode = [](std::int64_t context) {

@@ -14,6 +14,7 @@ struct OneAttention {
   std::int64_t heads = 4, kv_heads = 2, head_dim = 8, value_dim = 8, window = 0;
   DType cache = DType::kFloat32;
   DType dtype = DType::kFloat32;
+  bool has_biases = false;  ///< sinks, and slopes of distance
 
   EngineParts parts() const {
     using namespace engine;
@@ -23,13 +24,19 @@ struct OneAttention {
     const ValueId q = writer.input("q", shape_of({"1", text(heads), "tokens", text(head_dim)}), dtype);
     const ValueId k = writer.input("k", shape_of({"1", text(kv_heads), "tokens", text(head_dim)}), dtype);
     const ValueId v = writer.input("v", shape_of({"1", text(kv_heads), "tokens", text(value_dim)}), dtype);
-    writer.output(writer.node("accord.attention.default",
-                              {{"query", of(q)},
-                               {"key", of(k)},
-                               {"value", of(v)},
-                               {"layer", number(0)},
-                               {"scale", 0.35},
-                               {"window", number(window)}},
+    std::map<std::string, Argument> arguments = {{"query", of(q)},         {"key", of(k)},
+                                                 {"value", of(v)},         {"layer", number(0)},
+                                                 {"scale", 0.35},          {"window", number(window)}};
+    const auto of_each_head = [&](double start, double step) {
+      const double end = start + step * static_cast<double>(heads);
+      return of(writer.node("aten.arange.start_step", {{"start", start}, {"end", end}, {"step", step}},
+                            shape_of({text(heads)})));
+    };
+    if (has_biases) {
+      arguments["sinks"] = of_each_head(-1.0, 1.5);
+      arguments["slopes"] = of_each_head(0.0, 0.0625);
+    }
+    writer.output(writer.node("accord.attention.default", arguments,
                               shape_of({"1", "tokens", text(heads), text(value_dim)}), dtype));
     return {.name = "one", .graph = to_json(writer.graph()), .weights = {}, .sizes = {}};
   }

@@ -183,12 +183,19 @@ TEST(Partition, query_heads_separated_from_their_key_heads_are_rejected) {
   EXPECT_THAT(status.message(), HasSubstr("4 units of 1"));
 }
 
-TEST(Partition, a_whole_mask_with_heads_is_rejected) {
+TEST(Partition, ranks_use_the_part_of_a_whole_mask_that_belongs_to_their_heads) {
   std::map<std::string, Sharding> shardings;
   const Graph graph = attention(12, 12, true, shardings);
-  const Result<Partition> part = partition(graph, manifest_of(graph, shardings), {{"tp", {0, 2}}});
-  EXPECT_EQ(part.status().code(), StatusCode::kUnsupported);
-  EXPECT_THAT(part.status().message(), HasSubstr("its mask has heads but is not sharded"));
+  const Result<Partition> part = partition(graph, manifest_of(graph, shardings), {{"tp", {1, 2}}});
+  ASSERT_TRUE(part.ok()) << part.status().to_string();
+  const std::vector<Node>& nodes = part->graph.nodes;
+  const auto slice =
+      std::find_if(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == "aten.slice.Tensor"; });
+  ASSERT_NE(slice, nodes.end());
+  EXPECT_EQ(slice->arguments.at("dim"), Argument(SymbolicInt(1)));
+  EXPECT_EQ(slice->arguments.at("start"), Argument(SymbolicInt(6)));
+  EXPECT_EQ(slice->arguments.at("end"), Argument(SymbolicInt(12)));
+  EXPECT_EQ(std::next(slice)->arguments.at("attn_mask"), of(slice->outputs.front()));
 }
 
 TEST(Partition, addmm_is_sharded_like_a_linear_layer) {
