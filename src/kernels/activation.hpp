@@ -5,6 +5,6 @@
 
 namespace accord::kernels {
 
-enum class Activation : std::uint8_t { kNone, kGeluErf, kGeluTanh, kRelu, kSilu, kTanh };
+enum class Activation : std::uint8_t { kNone, kGeluErf, kGeluTanh, kRelu, kSilu, kTanh, kReluSquared };
 
 }  // namespace accord::kernels

@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/activation.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace accord::kernels::HWY_NAMESPACE {
 
@@ -166,6 +168,23 @@ HWY_INLINE V Sigmoid(D d, V x) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Silu(D d, V x) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0F), ExpOfAny(d, hn::Neg(x))));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Activate(D d, Activation activation, V x) {
+  switch (activation) {
+    case Activation::kNone: return x;
+    case Activation::kGeluErf: return GeluErf(d, x);
+    case Activation::kGeluTanh: return GeluTanh(d, x);
+    case Activation::kRelu: return KeepNaN(d, x, hn::Max(x, hn::Zero(d)));
+    case Activation::kSilu: return Silu(d, x);
+    case Activation::kTanh: return TanhOfAny(d, x);
+    case Activation::kReluSquared: {
+      const V positive = KeepNaN(d, x, hn::Max(x, hn::Zero(d)));
+      return hn::Mul(positive, positive);
+    }
+  }
+  return x;
 }
 
 /// The steps of a softmax over `count` > 0 contiguous floats. MaxOfRow does not detect NaN; NaN appears in the

@@ -150,6 +150,7 @@ constexpr std::array kKernels = {
     named<engine::ExpertsManyRows<DType::kFloat16, true, engine::WeightKind::kSameAsRows>>(),
     named<engine::ExpertsManyRows<DType::kFloat16, true, engine::WeightKind::kFloat8>>(),
     named<engine::CombineChoices>(),
+    named<engine::GateChoices>(),
     named<engine::RotateAndAppend<DType::kFloat32>>(),
     named<engine::RotateAndAppend<DType::kFloat16>>(),
     named<engine::RotateAndAppend<DType::kBFloat16>>(),

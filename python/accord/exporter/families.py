@@ -13,7 +13,8 @@ import torch
 
 from accord.exporter.replication import Choice
 from accord.graph.errors import ExportError
-from accord.graph.modules import Experts, config_of, heads_of
+from accord.graph.experts import Experts
+from accord.graph.modules import config_of, heads_of
 from accord.package.sharding import Column, Row, default_unit, pattern_matcher, shardable_layers
 
 # Query, key, value and output projection of attention.

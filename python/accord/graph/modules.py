@@ -12,84 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from accord.graph.errors import ExportError
-
-ACTIVATIONS = {
-    "SiLUActivation": "silu",
-    "SiLU": "silu",
-    "GELUActivation": "gelu",
-    "GELU": "gelu",
-    "NewGELUActivation": "gelu_tanh",
-    "GELUTanh": "gelu_tanh",
-    "PytorchGELUTanh": "gelu_tanh",
-    "FastGELUActivation": "gelu_tanh",
-    "ReLU": "relu",
-    "Tanh": "tanh",
-}
-
-
-@torch.library.custom_op("accord::experts", mutates_args=())
-def _experts(
-    input: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    up: torch.Tensor,
-    down: torch.Tensor,
-    gate: torch.Tensor | None = None,
-    activation: str = "silu",
-) -> torch.Tensor:
-    """Passes input [rows, hidden] through the experts [rows, top_k] that each row chose, and adds the results up with
-    weights [rows, top_k]. up and gate are [experts, inner, hidden], down is [experts, hidden, inner]."""
-    functional = torch.nn.functional
-    activate = {
-        "silu": functional.silu,
-        "gelu": functional.gelu,
-        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-        "relu": functional.relu,
-        "tanh": torch.tanh,
-        "none": lambda x: x,
-    }[activation]
-    output = torch.zeros(input.shape[0], down.shape[1])
-    for row, choices in enumerate(experts.tolist()):
-        for number, expert in enumerate(choices):
-            inner = functional.linear(input[row], up[expert])
-            inner = activate(inner) if gate is None else activate(functional.linear(input[row], gate[expert])) * inner
-            output[row] += weights[row, number].float() * functional.linear(inner, down[expert]).float()
-    return output.to(input.dtype)
-
-
-@_experts.register_fake
-def _(input, experts, weights, up, down, gate=None, activation="silu"):
-    return input.new_empty(input.shape[0], down.shape[1])
-
-
-class Experts(torch.nn.Module):
-    """The experts of one layer, stored as in transformers 5 and later: one tensor for all experts."""
-
-    def __init__(self, experts: torch.nn.Module):
-        super().__init__()
-        kind = type(experts).__name__
-        default_gate = type(experts)._apply_gate.__qualname__ == "_default_apply_gate"
-        if experts.has_bias or experts.has_post_expert_norm or (experts.has_gate and not default_gate):
-            raise ExportError(f"{kind}: experts with biases, norms or a gate of their own have no kernel")
-        activation = type(experts.act_fn).__name__
-        if activation not in ACTIVATIONS:
-            raise ExportError(f"{kind}: experts with {activation} have no kernel")
-        self.activation = ACTIVATIONS[activation]
-        up, down = experts.gate_up_proj if experts.has_gate else experts.up_proj, experts.down_proj
-        if experts.is_transposed:
-            up, down = up.transpose(1, 2), down.transpose(1, 2)
-        if experts.has_gate:
-            halves = up.chunk(2, 1) if experts.is_concatenated else (up[:, 0::2], up[:, 1::2])
-            self.gate_proj, up = _parameter(halves[0]), halves[1]
-        else:
-            self.gate_proj = None
-        self.up_proj, self.down_proj = _parameter(up), _parameter(down)
-
-    def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor):
-        return torch.ops.accord.experts(
-            hidden_states, top_k_index, top_k_weights, self.up_proj, self.down_proj, self.gate_proj, self.activation
-        )
+from accord.graph.experts import Experts, frozen, is_experts
 
 
 class Parts(torch.nn.Module):
@@ -106,15 +29,11 @@ class Parts(torch.nn.Module):
         return torch.cat([part(x) for part in self.children()], -1)
 
 
-def _parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
-    return torch.nn.Parameter(tensor.detach(), requires_grad=False)
-
-
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
     layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    layer.weight = _parameter(weight)
+    layer.weight = frozen(weight)
     if bias is not None:
-        layer.bias = _parameter(bias)
+        layer.bias = frozen(bias)
     return layer.eval()
 
 
@@ -131,7 +50,7 @@ def _parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
 
 def _other(name: str, module: torch.nn.Module, config) -> torch.nn.Module | None:
     """Returns the module that `module` is exported as, or None if it stays as it is."""
-    if hasattr(module, "_is_expert_parallel") and hasattr(module, "down_proj"):
+    if is_experts(module):
         return Experts(module)
     transposed = type(module).__name__ == "Conv1D" and hasattr(module, "nf")
     if not transposed and type(module) is not torch.nn.Linear:

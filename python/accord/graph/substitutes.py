@@ -66,10 +66,12 @@ def _empty(size: list[int], **options) -> torch.Tensor:
 
 
 def _repeat(self: torch.Tensor, repeats: list[int]) -> torch.Tensor:
-    sizes = [1] * (len(repeats) - self.dim()) + list(self.shape)
-    apart = self.view([part for size in sizes for part in (1, size)])
-    repeated = apart.expand([part for pair in zip(repeats, sizes, strict=True) for part in pair])
-    return repeated.reshape([times * size for times, size in zip(repeats, sizes, strict=True)])
+    given = self.view([1] * (len(repeats) - self.dim()) + list(self.shape))
+    for dim, times in enumerate(repeats):
+        if not isinstance(times, int) or times != 1:
+            sizes = [*given.shape[:dim], times, *given.shape[dim:]]
+            given = given.unsqueeze(dim).expand(sizes).flatten(dim, dim + 1)
+    return given
 
 
 def _max_of_dim(self: torch.Tensor, dim: int, keepdim: bool = False, *, largest: bool = True):

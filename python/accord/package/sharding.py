@@ -128,7 +128,7 @@ def shardable_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Returns the layers of the model that rules can divide, by path."""
     import torch  # imported late: programs without torch use Column and Row, too
 
-    from accord.graph.modules import Experts
+    from accord.graph.experts import Experts
 
     kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
     return {name: module for name, module in model.named_modules() if isinstance(module, kinds)}

@@ -185,6 +185,7 @@ std::optional<kernels::UnaryOp> unary_of(kernels::Activation activation) {
     case kernels::Activation::kRelu: return kernels::UnaryOp::kRelu;
     case kernels::Activation::kSilu: return kernels::UnaryOp::kSilu;
     case kernels::Activation::kTanh: return kernels::UnaryOp::kTanh;
+    case kernels::Activation::kReluSquared: break;  // only experts have it
   }
   return std::nullopt;
 }

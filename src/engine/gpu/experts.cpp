@@ -172,6 +172,58 @@ void add_combination(Preparation& op, const Tensor& weights, const Sorting& sort
   });
 }
 
+/// The results of up and gate, from which inner values are made.
+struct GateWork {
+  kernels::GateOptions options;
+  Tensor up;
+  std::optional<Tensor> gate, up_bias, gate_bias;
+  Tensor inner;
+};
+
+void add_gate(Preparation& op, const GateWork& work, const Sorting& sorting) {
+  op.step([=](const Execution& execution) {
+    const auto floats_of = [&](const std::optional<Tensor>& tensor) {
+      return tensor ? execution.data<const float>(*tensor) : nullptr;
+    };
+    GateChoices kernel;
+    kernel.choices = sorting.ids.count();
+    kernel.width = work.up.size(1);
+    kernel.first_expert = sorting.first_expert;
+    kernel.ids = execution.address(sorting.ids);
+    kernel.id_dtype = sorting.ids.dtype;
+    kernel.places = execution.data<const std::int64_t>(sorting.places);
+    kernel.options = work.options;
+    kernel.up_bias = floats_of(work.up_bias);
+    kernel.gate_bias = floats_of(work.gate_bias);
+    kernel.up = execution.data<const float>(work.up);
+    kernel.gate = floats_of(work.gate);
+    kernel.inner = execution.address(work.inner);
+    kernel.inner_dtype = work.inner.dtype;
+    return launch_over(device_run(execution), kernel, kernel.choices * kernel.width);
+  });
+}
+
+// Adds the products and the gate that make the inner values of sorted rows.
+Status add_inner_values(Preparation& op, const Experts& experts, const Sorting& sorting, const Tensor& rows,
+                        const Tensor& inner) {
+  ExpertLayer up{experts.up.tensor, {}, experts.options.activation};
+  if (experts.has_plain_gate()) {
+    if (experts.gate) up.gate = experts.gate->tensor;
+    add_expert_product(op, up, sorting, rows, inner);
+    return Status();
+  }
+  up.activation = kernels::Activation::kNone;
+  GateWork work{experts.options, {}, {}, experts.up_bias, experts.gate_bias, inner};
+  ACCORD_ASSIGN_OR_RETURN(work.up, op.scratch(DType::kFloat32, inner.sizes()));
+  add_expert_product(op, up, sorting, rows, work.up);
+  if (experts.gate) {
+    ACCORD_ASSIGN_OR_RETURN(work.gate, op.scratch(DType::kFloat32, inner.sizes()));
+    add_expert_product(op, {experts.gate->tensor, {}, kernels::Activation::kNone}, sorting, rows, *work.gate);
+  }
+  add_gate(op, work, sorting);
+  return Status();
+}
+
 // Fails unless the kernels for products multiply rows of `dtype` with these weights.
 Status check_expert_weights(const Preparation& op, const Experts& experts, DType dtype) {
   for (const ExpertWeights& weights : {experts.up, experts.down, experts.gate.value_or(experts.up)}) {
@@ -188,21 +240,20 @@ Status check_expert_weights(const Preparation& op, const Experts& experts, DType
 Status add_experts(Preparation& op, const ExpertsCall& call) {
   const Experts& experts = call.experts;
   ACCORD_RETURN_IF_ERROR(check_expert_weights(op, experts, call.input.dtype));
-  ExpertLayer up{experts.up.tensor, {}, experts.activation};
-  if (experts.gate) up.gate = experts.gate->tensor;
+  const Tensor& up = experts.up.tensor;
   const ExpertLayer down{experts.down.tensor, {}, kernels::Activation::kNone};
   const std::int64_t choices = call.ids.count();
   Sorting sorting;
   sorting.ids = call.ids;
   sorting.first_expert = call.first_expert;
-  sorting.experts = up.weight.size(0);
+  sorting.experts = up.size(0);
   sorting.in_all = call.experts_in_all;
   sorting.tile_rows = tile_rows_of(call.input.size(0), choices, sorting.in_all);
   ACCORD_RETURN_IF_ERROR(add_sorting(op, sorting));
   ACCORD_ASSIGN_OR_RETURN(const Tensor rows, sorted_rows(op, call.input, sorting));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor inner, op.scratch(call.input.dtype, {choices, up.weight.size(1)}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor inner, op.scratch(call.input.dtype, {choices, up.size(1)}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor made, op.scratch(DType::kFloat32, {choices, call.y.size(1)}));
-  add_expert_product(op, up, sorting, rows, inner);
+  ACCORD_RETURN_IF_ERROR(add_inner_values(op, experts, sorting, rows, inner));
   add_expert_product(op, down, sorting, inner, made);
   add_combination(op, call.weights, sorting, made, call.y);
   return Status();

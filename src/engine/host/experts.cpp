@@ -23,16 +23,19 @@ struct ExpertProducts {
   const PackedStack* up = nullptr;
   const PackedStack* gate = nullptr;  // may be null
   const PackedStack* down = nullptr;
-  kernels::Activation activation = kernels::Activation::kNone;
+  kernels::GateOptions options;
+  std::optional<Tensor> up_bias, gate_bias;
   Arithmetic up_arithmetic = Arithmetic::kFloat32, down_arithmetic = Arithmetic::kFloat32;
   std::int64_t first_expert = 0;  // this rank's first
   std::int64_t in_all = 0;        // experts of all ranks
   Tensor input, weights, y;
-  Tensor first;             // [experts + 1], as in ExpertGroups: where the rows of each expert begin
-  Tensor rows, inner_rows;  // prepared rows, [choices, bytes of one row]
-  Tensor inner, made;       // results of up (and gate) and of down: [choices, width]
-  Tensor scratch;           // one piece per thread
-  int panel_parts = 1;      // parts in which the threads share the weights of one expert
+  Tensor first;                       // [experts + 1], as in ExpertGroups: where the rows of each expert begin
+  Tensor rows, inner_rows;            // prepared rows, [choices, bytes of one row]
+  Tensor inner, made;                 // results of up (and gate) and of down: [choices, width]
+  std::optional<Tensor> gate_values;  // float32 results of gate, if up and gate are multiplied one after the other
+  bool has_plain_gate = true;         // the product of up makes the inner values
+  Tensor scratch;                     // one piece per thread
+  int panel_parts = 1;                // parts in which the threads share the weights of one expert
 };
 
 struct Choices {
@@ -55,26 +58,34 @@ kernels::Rows expert_rows(const Tensor& tensor, const Execution& execution, std:
   return {data, tensor.dtype, tensor.size(1)};
 }
 
+/// A product of the rows of each expert with its own weights.
+struct ExpertProduct {
+  const PackedStack& weights;
+  const PackedStack* gate = nullptr;  // may be null
+  kernels::Activation activation = kernels::Activation::kNone;
+  Arithmetic arithmetic = Arithmetic::kFloat32;
+  const Tensor& x;
+  const Tensor& y;
+};
+
 // Computes one part of the product of one expert's rows.
 Status multiply(const ExpertProducts& experts, const Execution& execution, std::int64_t expert, int part, int thread,
-                const PackedStack& weights, const PackedStack* gate, const Tensor& x, const Tensor& y) {
+                const ExpertProduct& product) {
   const Choices choices = choices_of(experts, execution, expert);
   if (choices.count == 0) return Status();
-  const bool is_up = &weights == experts.up;
-  const kernels::PackedMatrix matrix = weights.matrix(expert);
+  const kernels::PackedMatrix matrix = product.weights.matrix(expert);
   kernels::PackedMatrix gate_matrix;
-  const Arithmetic arithmetic = is_up ? experts.up_arithmetic : experts.down_arithmetic;
-  ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout, kernels::rows_layout(matrix, arithmetic, choices.count));
+  ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout, kernels::rows_layout(matrix, product.arithmetic, choices.count));
   kernels::ProductCall call;
   call.weights = &matrix;
-  if (gate != nullptr) {
-    gate_matrix = gate->matrix(expert);
+  if (product.gate != nullptr) {
+    gate_matrix = product.gate->matrix(expert);
     call.gate = &gate_matrix;
   }
   call.layout = &layout;
-  call.x = prepared_rows(x, execution, choices.first);
-  call.activation = is_up ? experts.activation : kernels::Activation::kNone;
-  call.y = expert_rows(y, execution, choices.first);
+  call.x = prepared_rows(product.x, execution, choices.first);
+  call.activation = product.activation;
+  call.y = expert_rows(product.y, execution, choices.first);
   kernels::ProductShare share = kernels::full_share(call);
   const PartRange panels = part_range(share.last_panel, 1, part, experts.panel_parts);
   share.first_panel = panels.first;
@@ -82,6 +93,18 @@ Status multiply(const ExpertProducts& experts, const Execution& execution, std::
   const std::span<std::byte> scratch(execution.data<std::byte>(experts.scratch) + thread * experts.scratch.size(1),
                                      kernels::kProductScratch);
   return kernels::product(call, share, scratch);
+}
+
+// Makes the inner values of one expert's rows from the results of its products.
+void gate_values(const ExpertProducts& experts, const Execution& execution, std::int64_t expert,
+                 const Choices& chosen) {
+  const std::int64_t width = experts.inner.size(1);
+  kernels::GateCall call{experts.options, chosen.count, width};
+  if (experts.up_bias) call.up_bias = execution.data<const float>(*experts.up_bias) + expert * width;
+  if (experts.gate_bias) call.gate_bias = execution.data<const float>(*experts.gate_bias) + expert * width;
+  if (experts.gate_values) call.gate = execution.data<const float>(*experts.gate_values) + chosen.first * width;
+  call.up = execution.data<float>(experts.inner) + chosen.first * width;
+  kernels::gate_rows(call);
 }
 
 // Computes this rank's experts for their rows. `token_of` maps a sorted row to its row of the input.
@@ -109,10 +132,23 @@ Status run_products(const ExpertProducts& experts, const Execution& execution, c
     }
     return Status();
   }));
-  ACCORD_RETURN_IF_ERROR(for_each_part([&](std::int64_t expert, int part, int thread) {
-    return multiply(experts, execution, expert, part, thread, *experts.up, experts.gate, experts.rows, experts.inner);
-  }));
+  const auto run_product = [&](const ExpertProduct& product) {
+    return for_each_part([&](std::int64_t expert, int part, int thread) {
+      return multiply(experts, execution, expert, part, thread, product);
+    });
+  };
+  ExpertProduct up{*experts.up,           nullptr,      kernels::Activation::kNone,
+                   experts.up_arithmetic, experts.rows, experts.inner};
+  if (experts.has_plain_gate) {
+    up.gate = experts.gate;
+    up.activation = experts.options.activation;
+  } else if (experts.gate != nullptr) {
+    ACCORD_RETURN_IF_ERROR(run_product({*experts.gate, nullptr, kernels::Activation::kNone, experts.up_arithmetic,
+                                        experts.rows, *experts.gate_values}));
+  }
+  ACCORD_RETURN_IF_ERROR(run_product(up));
   ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
+    if (!experts.has_plain_gate) gate_values(experts, execution, expert, chosen);
     ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
                             kernels::rows_layout(experts.down->matrix(expert), experts.down_arithmetic, chosen.count));
     const kernels::Rows inner = expert_rows(experts.inner, execution, chosen.first);
@@ -120,9 +156,8 @@ Status run_products(const ExpertProducts& experts, const Execution& execution, c
                           prepared_rows(experts.inner_rows, execution, chosen.first));
     return Status();
   }));
-  return for_each_part([&](std::int64_t expert, int part, int thread) {
-    return multiply(experts, execution, expert, part, thread, *experts.down, nullptr, experts.inner_rows, experts.made);
-  });
+  return run_product(
+      {*experts.down, nullptr, kernels::Activation::kNone, experts.down_arithmetic, experts.inner_rows, experts.made});
 }
 
 // Adds up `rows` rows of the output.
@@ -199,7 +234,10 @@ template <typename Call>
 Result<ExpertProducts> products_of(Preparation& op, const Call& call, std::int64_t choices) {
   ExpertProducts experts;
   ACCORD_RETURN_IF_ERROR(set_weights(op, call.experts, experts));
-  experts.activation = call.experts.activation;
+  experts.options = call.experts.options;
+  experts.up_bias = call.experts.up_bias;
+  experts.gate_bias = call.experts.gate_bias;
+  experts.has_plain_gate = call.experts.has_plain_gate();
   experts.input = call.input;
   experts.weights = call.weights;
   experts.y = call.y;
@@ -209,7 +247,11 @@ Result<ExpertProducts> products_of(Preparation& op, const Call& call, std::int64
   experts.in_all = experts.up->count();
   ACCORD_ASSIGN_OR_RETURN(experts.rows, rows_scratch(op, *experts.up, experts.up_arithmetic, choices));
   ACCORD_ASSIGN_OR_RETURN(experts.inner_rows, rows_scratch(op, *experts.down, experts.down_arithmetic, choices));
-  ACCORD_ASSIGN_OR_RETURN(experts.inner, op.scratch(inner, {choices, experts.up->out()}));
+  const Sizes inner_sizes = {choices, experts.up->out()};
+  ACCORD_ASSIGN_OR_RETURN(experts.inner, op.scratch(experts.has_plain_gate ? inner : DType::kFloat32, inner_sizes));
+  if (!experts.has_plain_gate && experts.gate != nullptr) {
+    ACCORD_ASSIGN_OR_RETURN(experts.gate_values, op.scratch(DType::kFloat32, inner_sizes));
+  }
   ACCORD_ASSIGN_OR_RETURN(experts.made, op.scratch(DType::kFloat32, {choices, experts.down->out()}));
   const auto scratch = static_cast<std::int64_t>(kernels::kProductScratch);
   ACCORD_ASSIGN_OR_RETURN(experts.scratch, op.scratch(DType::kUInt8, {op.threads(), scratch}));

@@ -29,11 +29,11 @@ struct CachedAttentionCall {
   Tensor q, k, v;
   std::optional<RotaryTables> rotary;  ///< by which q and k are rotated first (RotaryCall)
   float scale = 1.0F;
-  float softcap = 0.0F;     ///< if not 0, a score becomes softcap * tanh(score / softcap)
-  std::int64_t window = 0;  ///< a row sees the last `window` tokens, including itself; 0: all
+  float softcap = 0.0F;          ///< if not 0, a score becomes softcap * tanh(score / softcap)
+  std::int64_t window = 0;       ///< a row sees the last `window` tokens, including itself; 0: all
   std::optional<Tensor> sinks;   ///< float32 [heads]: scores of each head that take part in the softmax without a value
   std::optional<Tensor> slopes;  ///< float32 [heads]: added to a score for each token that the key is ahead of the row
-  Tensor output;            ///< [1, rows, heads, dim]
+  Tensor output;                 ///< [1, rows, heads, dim]
 };
 
 /// y = x cos + (-second half of x, first half of x) sin, for x and y [1, heads, tokens, dim].

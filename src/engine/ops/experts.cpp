@@ -18,6 +18,30 @@ Result<ExpertWeights> expert_weights(Preparation& op, std::string_view name) {
   return ExpertWeights{tensor, op.packed_experts(name)};
 }
 
+Result<kernels::GateOptions> gate_options(Preparation& op) {
+  static constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGeluErf, Activation::kGeluTanh,
+                                          Activation::kRelu, Activation::kTanh,    Activation::kReluSquared,
+                                          Activation::kNone};
+  ACCORD_ASSIGN_OR_RETURN(
+      const int kind, op.choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "tanh", "relu_squared", "none"}));
+  ACCORD_ASSIGN_OR_RETURN(const double limit, op.real("limit", 0.0));
+  ACCORD_ASSIGN_OR_RETURN(const double alpha, op.real("alpha", 1.0));
+  ACCORD_ASSIGN_OR_RETURN(const double offset, op.real("offset", 0.0));
+  if (limit < 0.0 || alpha == 0.0) return op.corrupt("a negative limit, or alpha is 0");
+  return kernels::GateOptions{kKinds[kind], static_cast<float>(limit), static_cast<float>(alpha),
+                              static_cast<float>(offset)};
+}
+
+Result<std::optional<Tensor>> bias_of_experts(Preparation& op, std::string_view name, const Sizes& sizes) {
+  if (!op.has(name)) return std::optional<Tensor>();
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(name));
+  ACCORD_RETURN_IF_ERROR(op.require(given, kExpertRowTypes));
+  if (given.sizes() != sizes) return op.corrupt("the biases of its experts do not fit their weights");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(given, DType::kFloat32));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor dense, op.contiguous(wide));
+  return std::optional<Tensor>(dense);
+}
+
 // Returns this rank's experts, for rows of `input`.
 Result<Experts> experts_for(Preparation& op, const Tensor& input) {
   Experts experts;
@@ -26,11 +50,7 @@ Result<Experts> experts_for(Preparation& op, const Tensor& input) {
     ACCORD_ASSIGN_OR_RETURN(experts.gate, expert_weights(op, "gate"));
   }
   ACCORD_ASSIGN_OR_RETURN(experts.down, expert_weights(op, "down"));
-  static constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGeluErf, Activation::kGeluTanh,
-                                          Activation::kRelu, Activation::kTanh,    Activation::kNone};
-  ACCORD_ASSIGN_OR_RETURN(const int kind,
-                          op.choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "tanh", "none"}));
-  experts.activation = kKinds[kind];
+  ACCORD_ASSIGN_OR_RETURN(experts.options, gate_options(op));
   const Tensor &up = experts.up.tensor, &down = experts.down.tensor;
   if (up.dims() != 3 || down.dims() != 3 || up.size(0) == 0 || up.size(0) != down.size(0) ||
       up.size(1) != down.size(2) || (experts.gate && experts.gate->tensor.sizes() != up.sizes())) {
@@ -38,6 +58,9 @@ Result<Experts> experts_for(Preparation& op, const Tensor& input) {
   }
   if (experts.gate && experts.gate->tensor.dtype != up.dtype)
     return op.unsupported("the gates of its experts have a different dtype than the weights that they gate");
+  const Sizes sizes = {up.size(0), up.size(1)};
+  ACCORD_ASSIGN_OR_RETURN(experts.up_bias, bias_of_experts(op, "up_bias", sizes));
+  ACCORD_ASSIGN_OR_RETURN(experts.gate_bias, bias_of_experts(op, "gate_bias", sizes));
   ACCORD_RETURN_IF_ERROR(op.require(input, kExpertRowTypes));
   if (input.dims() != 2 || input.size(1) != up.size(2))
     return op.corrupt("the width of its rows differs from that of its experts");

@@ -5,7 +5,7 @@
 
 #include "engine/program/packed_stack.hpp"
 #include "engine/program/tensor.hpp"
-#include "kernels/activation.hpp"
+#include "kernels/expert_gate.hpp"
 
 namespace accord::engine {
 
@@ -16,13 +16,19 @@ struct ExpertWeights {
   const PackedStack* packed = nullptr;
 };
 
-/// An expert computes down(activation(up(x))), or, with gates, down(activation(gate(x)) * up(x)). There is at least
-/// one expert.
+/// An expert computes down(inner values), which options.activation and the others make from up(x) and gate(x). There
+/// is at least one expert.
 struct Experts {
   ExpertWeights up;
   std::optional<ExpertWeights> gate;  ///< with the sizes and the dtype of `up`
   ExpertWeights down;
-  kernels::Activation activation = kernels::Activation::kNone;
+  kernels::GateOptions options;
+  std::optional<Tensor> up_bias, gate_bias;  ///< float32 [experts, out of up]
+
+  /// Returns true if the inner values are activation(gate(x)) * up(x), or activation(up(x)).
+  bool has_plain_gate() const {
+    return !up_bias && !gate_bias && options == kernels::GateOptions{.activation = options.activation};
+  }
 };
 
 /// Each row of y is the sum of what the experts chosen for the row of the input compute from it, times their weights,

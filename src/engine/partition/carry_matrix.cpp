@@ -98,7 +98,11 @@ Result<ShardResult> carry_experts(const ShardQuery& query) {
   if ((!by_expert && !within) || (gated && query.shard("gate") != up)) {
     return query.unsupported("the weights of its experts are not divided alike");
   }
-  return by_expert ? ShardResult{{}, {}, up->group} : ShardResult{{}, up->group, {}};
+  ShardResult result = by_expert ? ShardResult{{}, {}, up->group} : ShardResult{{}, up->group, {}};
+  for (const char* const name : {"up_bias", "gate_bias"}) {
+    if (const auto bias = tensor_argument(query.node, name)) result.used_parts.push_back({*bias, *up});
+  }
+  return result;
 }
 
 // Batches are independent.

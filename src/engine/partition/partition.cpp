@@ -12,6 +12,7 @@
 #include "engine/graph/node_access.hpp"
 #include "engine/package/sharding_rules.hpp"
 #include "engine/partition/carry.hpp"
+#include "engine/partition/expert_exchange.hpp"
 
 namespace accord::engine {
 namespace {
@@ -114,13 +115,13 @@ class Partitioner {
     const CarryFunction rule = carry_rule(node.op);
     if (rule == nullptr) return query.unsupported("no rule is known for this op");
     ACCORD_ASSIGN_OR_RETURN(const ShardResult result, rule(query));
+    for (const UsedPart& part : result.used_parts) ACCORD_RETURN_IF_ERROR(use_part(query, node, part));
     if (result.experts_over) return spread_experts(std::move(node), *result.experts_over);
     if (result.partial_over) return reduce_after(std::move(node), *result.partial_over);
     for (const ValueId output : node.outputs) {
       ACCORD_RETURN_IF_ERROR(check_carried(query, output, result.output));
       shards_[static_cast<std::size_t>(output)] = result.output;
     }
-    for (const UsedPart& part : result.used_parts) use_part(node, part);
     // view and expand have literal sizes.
     const auto sizes = node.arguments.find("size");
     if (sizes != node.arguments.end() && result.output) sizes->second = local_shape(node.outputs.front());
@@ -129,9 +130,13 @@ class Partitioner {
   }
 
   // Puts this rank's part of a whole input in its place.
-  void use_part(Node& node, const UsedPart& used) {
+  Status use_part(const ShardQuery& query, Node& node, const UsedPart& used) {
     const Value& whole = whole_.values[static_cast<std::size_t>(used.input)];
     const SymbolicInt& size = whole.shape[static_cast<std::size_t>(used.shard.dim)];
+    if (!size.is_constant() || (size.constant() + used.shard.unit - 1) / used.shard.unit != used.shard.units) {
+      return query.unsupported(fmt::format("one input has {}, but \"{}\" has {} elements", shard_text(used.shard),
+                                           whole.name, size.to_string()));
+    }
     const Extent mine = local_extent(used.shard, size.constant(), place(used.shard.group));
     const ValueId part = add_value(used.input, fmt::format(".part{}", result_.graph.nodes.size()));
     result_.graph.values[static_cast<std::size_t>(part)].shape[static_cast<std::size_t>(used.shard.dim)] = mine.count;
@@ -146,6 +151,7 @@ class Partitioner {
     for_each_input(node, [&](ValueId& id) {
       if (id == used.input) id = part;
     });
+    return Status();
   }
 
   // Guards against a rule that is wrong about the divided dimension: returns an error instead of wrong shapes.
@@ -175,89 +181,14 @@ class Partitioner {
     const Shard& shard = *shards_[static_cast<std::size_t>(up)];
     const std::int64_t experts = whole_.values[static_cast<std::size_t>(up)].shape.front().constant();
     const Extent mine = local_extent(shard, experts, place(group));
-    if (is_batch_parallel(manifest_, group)) return dispatch_and_combine(std::move(node), group, experts, mine.count);
+    if (is_batch_parallel(manifest_, group)) {
+      const ExchangedExperts exchanged{group, place(group).size, experts, mine.count, batch_symbol_};
+      return dispatch_and_combine(whole_, std::move(node), exchanged, result_.graph);
+    }
     node.op = "accord.experts";
     node.arguments["first_expert"] = SymbolicInt(mine.first);
     node.arguments["experts_in_all"] = SymbolicInt(experts);
     return reduce_after(std::move(node), group);
-  }
-
-  // dispatch -> this rank's experts on the rows that arrived -> combine.
-  Status dispatch_and_combine(Node node, const std::string& group, std::int64_t experts, std::int64_t mine) {
-    const ValueId input = *tensor_argument(node, "input");
-    const ValueId ids = *tensor_argument(node, "experts");
-    const SymbolicShape& rows_in = whole_.values[static_cast<std::size_t>(input)].shape;
-    const SymbolicShape& choices = whole_.values[static_cast<std::size_t>(ids)].shape;
-    const ValueId output = node.outputs.front();
-    if (rows_in.size() != 2 || choices.size() != 2 || !choices[1].is_constant() ||
-        rows_in[1] != whole_.values[static_cast<std::size_t>(output)].shape.back()) {
-      return Status(StatusCode::kUnsupported,
-                    node_text(node) + ": rows that are sent to other ranks must return with the same width");
-    }
-    ACCORD_ASSIGN_OR_RETURN(const SymbolicInt tokens, size_in_largest_part(rows_in[0]));
-    ACCORD_ASSIGN_OR_RETURN(const SymbolicInt batch, SymbolicInt::parse(batch_symbol_));
-    const std::int64_t rows_per_token = place(group).size * std::min(choices[1].constant(), mine);
-    ACCORD_ASSIGN_OR_RETURN(const SymbolicInt capacity,
-                            SymbolicInt::parse(fmt::format("({}) * {}", tokens.to_string(), rows_per_token)));
-    const Value& given = whole_.values[static_cast<std::size_t>(input)];
-    const auto add = [&](const char* suffix, DType dtype, SymbolicShape shape) {
-      result_.graph.values.push_back({given.name + suffix, dtype, std::move(shape)});
-      return static_cast<ValueId>(result_.graph.values.size() - 1);
-    };
-    const ValueId rows = add(".dispatched", given.dtype, {capacity, rows_in[1]});
-    const ValueId row_weights = add(".weights", DType::kFloat32, {capacity});
-    const ValueId first = add(".experts", DType::kInt64, {mine + 1});
-    const ValueId made = add(".made", given.dtype, {capacity, rows_in[1]});
-    const auto argument = [&node](const char* name) { return node.arguments.at(name); };
-    result_.graph.nodes.push_back({"accord.dispatch",
-                                   {{"self", argument("input")},
-                                    {"experts", argument("experts")},
-                                    {"weights", argument("weights")},
-                                    {"group", group},
-                                    {"experts_in_all", SymbolicInt(experts)},
-                                    {"batch", batch},
-                                    {"tokens_of_largest", tokens}},
-                                   {rows, row_weights, first},
-                                   node.module,
-                                   node.source});
-    Node combine{"accord.combine",
-                 {{"self", ValueRef{made}},
-                  {"experts", argument("experts")},
-                  {"group", group},
-                  {"experts_in_all", SymbolicInt(experts)}},
-                 {output},
-                 node.module,
-                 node.source};
-    node.op = "accord.dispatched_experts";
-    node.arguments["input"] = ValueRef{rows};
-    node.arguments["weights"] = ValueRef{row_weights};
-    node.arguments["experts"] = ValueRef{first};
-    ACCORD_ASSIGN_OR_RETURN(
-        node.arguments["expected_rows"],
-        SymbolicInt::parse(fmt::format("({}) * {}", rows_in[0].to_string(), choices[1].constant())));
-    node.outputs = {made};
-    result_.graph.nodes.push_back(std::move(node));
-    result_.graph.nodes.push_back(std::move(combine));
-    return Status();
-  }
-
-  // Returns the value of `size` on the rank with the largest part of the batch, which may be one row larger than this
-  // rank's.
-  Result<SymbolicInt> size_in_largest_part(const SymbolicInt& size) const {
-    std::string text = "0";
-    for (const SymbolicInt::Term& term : size.terms()) {
-      text += fmt::format(" + {}", term.factor);
-      for (const std::string& symbol : term.symbols) {
-        const bool grows = symbol == batch_symbol_;
-        if (grows && term.factor < 0) {
-          return Status(
-              StatusCode::kUnsupported,
-              fmt::format("the size {} decreases as the batch grows, which is not supported", size.to_string()));
-        }
-        text += grows ? fmt::format(" * ({} + 1)", symbol) : " * " + symbol;
-      }
-    }
-    return SymbolicInt::parse(text);
   }
 
   std::vector<SymbolicInt> local_shape(ValueId id) const {

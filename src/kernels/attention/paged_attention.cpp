@@ -6,9 +6,9 @@
 //   maximum m' of this chunk and the previous ones; p = exp(score - m'), summed in 16 lanes;
 //   output: the previous output times exp(m - m'), plus the sum over the tokens of p * value, in token order. For
 //   int8 values, p is first multiplied by their scales.
-// At the end each row is divided by its sum. A sink is a score that was there before the first chunk. Every number is computed by the same operations in the same order,
-// whichever queries are in the tile. Vectors are treated as 16 lanes on all instruction sets, in one, two or four
-// pieces.
+// At the end each row is divided by its sum. A sink is a score that was there before the first chunk. Every number is
+// computed by the same operations in the same order, whichever queries are in the tile. Vectors are treated as 16 lanes
+// on all instruction sets, in one, two or four pieces.
 #include "kernels/attention/paged_attention.hpp"
 
 #include <algorithm>
@@ -348,8 +348,8 @@ void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, s
       }
       std::fill(tile.output, tile.output + tile.queries * cache.value_width(), 0.0F);
       for (std::int64_t query = 0; query < tile.queries; ++query) {
-        const float* q = call.q.data + (row + query / heads) * call.q.row_stride +
-                         tile.head_of(query) * call.q.head_stride;
+        const float* q =
+            call.q.data + (row + query / heads) * call.q.row_stride + tile.head_of(query) * call.q.head_stride;
         std::copy(q, q + cache.head_dim, tile.q + query * cache.head_dim);
       }
       HWY_DYNAMIC_DISPATCH(AttendTile)(tile);

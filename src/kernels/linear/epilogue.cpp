@@ -51,19 +51,6 @@ HWY_INLINE void StoreFloats(DType dtype, Vector v, void* row, std::int64_t at, s
   StoreFirst<std::uint16_t>(Halves<Floats>(), halves, row, at, count);
 }
 
-HWY_INLINE Vector Activate(Activation activation, Vector x) {
-  const Floats d;
-  switch (activation) {
-    case Activation::kNone: return x;
-    case Activation::kGeluErf: return GeluErf(d, x);
-    case Activation::kGeluTanh: return GeluTanh(d, x);
-    case Activation::kRelu: return KeepNaN(d, x, hn::Max(x, hn::Zero(d)));
-    case Activation::kSilu: return Silu(d, x);
-    case Activation::kTanh: return TanhOfAny(d, x);
-  }
-  return x;
-}
-
 void RunEpilogue(const EpilogueCall& call) {
   const Floats d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -75,11 +62,11 @@ void RunEpilogue(const EpilogueCall& call) {
       auto y = hn::LoadU(d, call.sums + row * kAccumulatorStride + at);
       if (call.bias != nullptr) y = hn::Add(y, LoadFirst<float>(d, call.bias, at, count));
       if (call.gate == nullptr) {
-        y = Activate(call.activation, y);
+        y = Activate(d, call.activation, y);
       } else {
         auto gate = hn::LoadU(d, call.gate + row * kAccumulatorStride + at);
         if (call.gate_bias != nullptr) gate = hn::Add(gate, LoadFirst<float>(d, call.gate_bias, at, count));
-        y = hn::Mul(Activate(call.activation, gate), y);
+        y = hn::Mul(Activate(d, call.activation, gate), y);
       }
       if (call.residual.data != nullptr) {
         const std::byte* const residual = static_cast<const std::byte*>(call.residual.data) + row * residual_bytes;

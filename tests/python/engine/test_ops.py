@@ -72,6 +72,16 @@ CASES = {
     "accord.experts.default": [
         (lambda x: torch.ops.accord.experts(x, CHOSEN, X[:, :2], *EXPERTS), X),
         (lambda x, ids, w: torch.ops.accord.experts(x, ids, w, *EXPERTS, GATE, "gelu"), X, CHOSEN, floats(3, 2)),
+        (
+            lambda x, ids, w, up, gate: torch.ops.accord.experts(
+                x, ids, w, *EXPERTS, GATE, "silu", up, gate, limit=1.5, alpha=1.7, offset=1.0
+            ),
+            X,
+            CHOSEN,
+            floats(3, 2),
+            floats(4, 70),
+            floats(4, 70),
+        ),
     ],
     "aten._log_softmax.default": [(lambda x: (x.log_softmax(1), x.log_softmax(0)), X)],
     "aten._softmax.default": [(lambda x: (x.softmax(1), x.softmax(0)), X)],

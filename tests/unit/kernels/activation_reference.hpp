@@ -15,6 +15,7 @@ inline double activate(Activation activation, double x) {
     case Activation::kRelu: return x > 0.0 ? x : 0.0;
     case Activation::kSilu: return x / (1.0 + std::exp(-x));
     case Activation::kTanh: return std::tanh(x);
+    case Activation::kReluSquared: return x < 0 ? 0 : x * x;
   }
   return NAN;
 }

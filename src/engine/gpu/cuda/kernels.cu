@@ -36,6 +36,7 @@ ACCORD_CUDA_KERNEL(ManyBFloat16<true>);
 ACCORD_CUDA_KERNEL(ManyFloat16<false>);
 ACCORD_CUDA_KERNEL(ManyFloat16<true>);
 ACCORD_CUDA_KERNEL(accord::engine::CombineChoices);
+ACCORD_CUDA_KERNEL(accord::engine::GateChoices);
 ACCORD_CUDA_KERNEL(accord::engine::PagedAttention);
 ACCORD_CUDA_KERNEL(DecodingFloat32<1>);
 ACCORD_CUDA_KERNEL(DecodingFloat32<4>);

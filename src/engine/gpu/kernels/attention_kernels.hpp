@@ -149,8 +149,7 @@ struct PagedAttention : PagedCall {
     /// Returns the query's softmax total with its sink, which is counted in the first part.
     ACCORD_ON_DEVICE float total(const AttendMemory& memory, int query) const {
       const float total = memory.totals[query];
-      return of.sinks == nullptr || part > 0 ? total
-                                             : total + expf(of.sinks[head(query)] - memory.max_scores[query]);
+      return of.sinks == nullptr || part > 0 ? total : total + expf(of.sinks[head(query)] - memory.max_scores[query]);
     }
     ACCORD_ON_DEVICE void store(int query, int d, float x) const {
       device::store_float(of.output.data, of.output.dtype,

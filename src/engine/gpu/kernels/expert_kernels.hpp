@@ -5,6 +5,7 @@
 
 #include "engine/gpu/kernels/operands.hpp"
 #include "engine/gpu/kernels/product_kernel.hpp"
+#include "kernels/expert_gate.hpp"
 
 namespace accord::engine {
 
@@ -143,6 +144,54 @@ struct ExpertsFewRows : ExpertProduct {
       product.y = static_cast<std::byte*>(call.y) + tile.first * y_row_bytes;
       FewRows<kRows, kWeights>::compute(block, product, static_cast<std::int64_t>(work % outputs));
     }
+  }
+};
+
+/// inner = what options make of the results of up and gate, for the rows of this rank's experts
+/// (kernels/expert_gate.hpp).
+struct GateChoices {
+  static constexpr const char* kName = "engine_gate_choices";
+  static constexpr int kThreads = 256;
+  static constexpr bool kStartsEarly = true;
+  std::int64_t choices = 0, width = 0, first_expert = 0;
+  const void* ids = nullptr;  ///< [choices]
+  DType id_dtype = DType::kInt64;
+  const std::int64_t* places = nullptr;  ///< [choices], as in GroupChoices
+  kernels::GateOptions options;
+  const float *up_bias = nullptr, *gate_bias = nullptr;  ///< [experts, width], or null
+  const float* up = nullptr;                             ///< [choices, width], sorted
+  const float* gate = nullptr;                           ///< [choices, width], sorted, or null
+  void* inner = nullptr;                                 ///< [choices, width], sorted
+  DType inner_dtype = DType::kFloat32;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    block.await_earlier();
+    block.start_next();
+    const auto count = static_cast<std::size_t>(choices * width);
+    for (std::size_t i = block.first(); i < count; i += block.stride()) {
+      const auto at = static_cast<std::int64_t>(i);
+      const std::int64_t choice = at / width, column = at % width, place = places[choice];
+      if (place < 0) continue;
+      const std::int64_t of_bias = (device::load_integer(ids, id_dtype, choice) - first_expert) * width + column;
+      const std::int64_t value = place * width + column;
+      float first = up[value] + (up_bias == nullptr ? 0.0F : up_bias[of_bias]), second = 0.0F;
+      if (gate != nullptr) second = gate[value] + (gate_bias == nullptr ? 0.0F : gate_bias[of_bias]);
+      device::store_float(inner, inner_dtype, value, inner_value(first, second));
+    }
+  }
+
+ private:
+  ACCORD_ON_DEVICE float inner_value(float first, float second) const {
+    const float limit = options.limit;
+    if (limit > 0.0F) {
+      if (second > limit) second = limit;
+      if (first > limit) first = limit;
+      if (first < -limit) first = -limit;
+    }
+    first += options.offset;
+    if (gate == nullptr) return activated(options.activation, first);
+    return activated(options.activation, options.alpha * second) / options.alpha * first;
   }
 };
 

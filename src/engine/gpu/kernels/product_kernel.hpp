@@ -21,6 +21,10 @@ ACCORD_ON_DEVICE inline float activated(kernels::Activation activation, float x)
     case Activation::kRelu: return real_of(UnaryOp::kRelu, x);
     case Activation::kSilu: return real_of(UnaryOp::kSilu, x);
     case Activation::kTanh: return real_of(UnaryOp::kTanh, x);
+    case Activation::kReluSquared: {
+      const float positive = real_of(UnaryOp::kRelu, x);
+      return positive * positive;
+    }
   }
   return x;
 }

@@ -20,6 +20,7 @@ struct Mixture {
   std::int64_t experts = 5, hidden = 24, inner = 40;
   bool gated = true;
   std::string activation = "silu";
+  bool has_gate_of_its_own = false;  ///< biases, a limit, a factor and an offset
   DType id_dtype = DType::kInt64;
   /// [rows, top_k]. If empty, the choices of each row differ and no row chooses the last expert.
   std::vector<std::int64_t> ids = {};
@@ -46,6 +47,13 @@ OneGraph graph_of(const Mixture& mixture, ValueId& y) {
   Arguments arguments = {{"input", of(x)}, {"experts", of(chosen)}, {"weights", of(weights)},
                          {"up", of(up)},   {"down", of(down)},      {"activation", mixture.activation}};
   if (mixture.gated) arguments["gate"] = of(graph.weight(mixture.dtype, wide, kScale));
+  if (mixture.has_gate_of_its_own) {
+    arguments["up_bias"] = of(graph.input(mixture.dtype, {mixture.experts, mixture.inner}));
+    if (mixture.gated) arguments["gate_bias"] = of(graph.input(mixture.dtype, {mixture.experts, mixture.inner}));
+    arguments["limit"] = 0.75;
+    arguments["alpha"] = 1.5;
+    arguments["offset"] = 1.0;
+  }
   y = graph.node("accord.experts.default", arguments, {mixture.rows, mixture.hidden}, mixture.dtype);
   return graph;
 }
@@ -97,6 +105,16 @@ TEST_P(DeviceExperts, rows_are_computed_by_their_chosen_experts) {
   const Result<Outputs> outputs = run_on(kGpu, graph.parts({y}), graph.inputs());
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
   expect_near(outputs->front(), expected, kFloat32Error);
+}
+
+TEST_P(DeviceExperts, gates_with_biases_and_limits) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const std::int64_t rows : {1, 3, 70}) {
+      SCOPED_TRACE(std::to_string(rows) + " rows, " + std::string(to_string(dtype)));
+      expect_same_as_on_the_cpu({.dtype = dtype, .rows = rows, .has_gate_of_its_own = true});
+    }
+  }
+  expect_same_as_on_the_cpu({.rows = 9, .gated = false, .activation = "relu_squared", .has_gate_of_its_own = true});
 }
 
 TEST_P(DeviceExperts, few_rows_and_many_of_each_dtype) {

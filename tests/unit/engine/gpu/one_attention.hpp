@@ -24,9 +24,8 @@ struct OneAttention {
     const ValueId q = writer.input("q", shape_of({"1", text(heads), "tokens", text(head_dim)}), dtype);
     const ValueId k = writer.input("k", shape_of({"1", text(kv_heads), "tokens", text(head_dim)}), dtype);
     const ValueId v = writer.input("v", shape_of({"1", text(kv_heads), "tokens", text(value_dim)}), dtype);
-    std::map<std::string, Argument> arguments = {{"query", of(q)},         {"key", of(k)},
-                                                 {"value", of(v)},         {"layer", number(0)},
-                                                 {"scale", 0.35},          {"window", number(window)}};
+    std::map<std::string, Argument> arguments = {{"query", of(q)},     {"key", of(k)},  {"value", of(v)},
+                                                 {"layer", number(0)}, {"scale", 0.35}, {"window", number(window)}};
     const auto of_each_head = [&](double start, double step) {
       const double end = start + step * static_cast<double>(heads);
       return of(writer.node("aten.arange.start_step", {{"start", start}, {"end", end}, {"step", step}},
