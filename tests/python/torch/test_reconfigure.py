@@ -102,6 +102,7 @@ def heal(group, support, folder):
     import accord.torch
 
     sys.path.append(support)
+    from accord_command import wait_until
     from handle_folder import gather_handles
 
     who = dist.get_rank()
@@ -128,7 +129,9 @@ def heal(group, support, folder):
         try:
             dist.all_reduce(torch.ones(1), async_op=True).wait()
         except RuntimeError as late:
-            seen += [type(late).__name__, error(), list(fired)]
+            seen += [type(late).__name__, error()]
+            wait_until(lambda: fired, "the hook has run, on whichever thread")
+            seen.append(list(fired))
     group.set_timeout(datetime.timedelta(seconds=20))
     store.set(f"timed out {who}", "")
     store.wait([f"timed out {rank}" for rank in range(3)])
