@@ -23,7 +23,6 @@ from typing import NoReturn
 import torch
 
 from accord.exporter.language_model import OP, PREFIX
-from accord.exporter.masks import check_masks
 from accord.exporter.positions import first_position, takes_positions
 from accord.graph.builder import place_of
 from accord.graph.errors import ExportError
@@ -58,7 +57,6 @@ def check_language_model(model: torch.nn.Module, traced: TracedGraph, longest: i
     ordinary = torch.tensor([id for id in range(min(config.vocab_size, 1 << 16)) if id != padding] or [0])
     chosen = torch.randint(len(ordinary), (2, min(LENGTH, longest)), generator=torch.Generator().manual_seed(0))
     first, second = ordinary[chosen]
-    check_masks(model, first, longest)
     begins = longest - len(second) if takes_positions(model) else 0
     sequences = [_run_model(model, first, 0), _run_model(model, second, begins)]
     lockstep = _Lockstep(type(model).__name__, traced, sequences)

@@ -14,6 +14,8 @@ import torch
 from accord.exporter import language_model
 from accord.exporter.check import check_language_model
 from accord.exporter.families import with_default_sharding
+from accord.exporter.found_attention import replace_attention
+from accord.exporter.masks import attention_windows
 from accord.exporter.replication import Choice, settled_plans
 from accord.exporter.smallest import RAISE_MINIMUM, check_smallest, user_inputs
 from accord.exporter.structure import structure_of
@@ -131,13 +133,22 @@ def export(
         traced, prefix, facts = model, "", None
         if example_inputs is None:
             _check_language_model(model, dynamic_shapes, output_names)
-            traced, prefix = stack.enter_context(language_model.steps_of(model)), language_model.PREFIX
-            facts = language_model.facts(model, tokenizer)
-            example_inputs, dynamic_shapes = language_model.example_inputs(), language_model.dynamic_shapes()
+            prefix, facts = language_model.PREFIX, language_model.facts(model, tokenizer)
+            windows = attention_windows(model, facts.max_context)
+            traced = stack.enter_context(language_model.steps_of(model, windows))
+            most = language_model.MOST_TOKENS if windows else max(2, facts.max_context - 1)
+            example_inputs, dynamic_shapes = language_model.example_inputs(), language_model.dynamic_shapes(most)
             output_names = ["logits"]
         example_inputs = tuple(example_inputs)
         check_dimensions(traced, example_inputs, dynamic_shapes)
-        program = torch.export.export(traced, example_inputs, dynamic_shapes=dynamic_shapes)
+        try:
+            program = torch.export.export(traced, example_inputs, dynamic_shapes=dynamic_shapes)
+        except Exception as error:
+            if facts is not None and getattr(model, "_is_stateful", False):
+                raise ExportError(f"{type(model).__name__} {language_model.KEEPS_STATE}") from error
+            raise
+        if facts is not None and not windows:
+            replace_attention(program, model, facts.max_context)
         decomposed = decompose(program)
         if options is not None:
             compiled = _compiled_in_parts(program, example_inputs, options, facts is not None)

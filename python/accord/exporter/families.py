@@ -29,6 +29,8 @@ ATTENTIONS = (
         "*.self_attn.o_proj",
     ),  # Phi 3
     ("*.attention.q_proj", "*.attention.k_proj", "*.attention.v_proj", "*.attention.o_proj"),  # ViT, DINOv2
+    ("*.attn.q_proj", "*.attn.k_proj", "*.attn.v_proj", "*.attn.out_proj"),  # GPT-J
+    ("*.attn.attention.q_proj", "*.attn.attention.k_proj", "*.attn.attention.v_proj", "*.attn.attention.out_proj"),
     ("*.attn.c_attn.query", "*.attn.c_attn.key", "*.attn.c_attn.value", "*.attn.c_proj"),  # GPT-2
     ("*.attention.self.query", "*.attention.self.key", "*.attention.self.value", "*.attention.output.dense"),  # BERT
     ("*.attention.q_lin", "*.attention.k_lin", "*.attention.v_lin", "*.attention.out_lin"),  # DistilBERT
@@ -44,6 +46,7 @@ INNER = (
     (("*.mlp.dense_h_to_4h",), "*.mlp.dense_4h_to_h"),
     (("*.ffn.lin1",), "*.ffn.lin2"),
     (("*.fc1",), "*.fc2"),
+    (("*.fc_in",), "*.fc_out"),  # GPT-J
 )
 # Embedding tables, and the heads that compute a score for each id: the largest layers of small models.
 VOCABULARY = (
@@ -75,20 +78,15 @@ class _Names:
 
 def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
     """Returns the rules for a model whose modules have been split (graph/modules.py), grouped by what they divide
-    together. Raises ExportError if its layers have other names."""
+    together: nothing if its layers have other names."""
     names = _Names(model)
     families = [rules for rules in (_attention(names, model), _experts(names, model)) if rules]
     for columns, row in INNER:
         if names.have(*columns, row) and not any(row in rules for rules in families):
             unit = min(_unit(layer.in_features) for layer in names.of(row))
             families.append({pattern: Column(unit=unit) for pattern in columns} | {row: Row(unit=unit)})
-    if not families:
-        raise ExportError(
-            f'sharding="auto" knows no rules for {type(model).__name__}, whose layers have other names than those of the '
-            "families that it knows; give the rules by name patterns"
-        )
     vocabulary = {pattern: style() for pattern, style in VOCABULARY if names.of(pattern)}
-    return [*families, vocabulary] if vocabulary else families
+    return [*families, vocabulary] if families and vocabulary else families
 
 
 def with_default_sharding(model: torch.nn.Module, sharding: object) -> Choice:
@@ -110,7 +108,7 @@ def with_default_sharding(model: torch.nn.Module, sharding: object) -> Choice:
         matching = {pattern: pattern_matcher(pattern) for pattern in family if pattern not in rules}
         families.append([one for one, matcher in matching.items() if any(matcher.fullmatch(name) for name in left)])
         rules |= {pattern: family[pattern] for pattern in families[-1]}
-    return Choice(rules, [family for family in families if family])
+    return Choice(rules, [family for family in families if family], is_auto=True)
 
 
 def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:

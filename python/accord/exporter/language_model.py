@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -17,12 +18,17 @@ import torch
 from accord import chat_format
 from accord.exporter.positions import GivenPositions, first_position, given_positions
 from accord.graph.errors import ExportError
-from accord.graph.modules import config_of, size_of
+from accord.graph.modules import config_of, number_of, size_of
 from accord.package.writer import LanguageModelFacts
 
 OP = "accord.attention.default"
 NAME = "accord"  # of this attention in transformers' registries
 MOST_TOKENS = 1 << 16  # in one run
+SELECTED = "index_topk"  # in configurations of models whose layers select the tokens to attend to (DeepSeek V3.2)
+KEEPS_STATE = (
+    "keeps a state from token to token beside keys and values (a state space model, linear attention or convolutions), "
+    "which engines do not have"
+)
 ANY_LENGTH = "a language model is exported for any number of tokens, one as well"
 PREFIX = "language_model."  # of module paths below Steps
 
@@ -68,23 +74,28 @@ def _(query, key, value, layer, scale, window=0, softcap=0.0, sinks=None, slopes
     return query.new_empty(batch, rows, heads, value.shape[-1])
 
 
-def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
-    """Has the signature of transformers' attention functions."""
-    if attention_mask is not None or not getattr(module, "is_causal", True):
-        raise ExportError(
-            f"{type(module).__name__}: its attention is not causal; an engine that keeps keys needs that it is"
+class _Attention:
+    """Has the signature of transformers' attention functions. Attentions are numbered in the order of their calls.
+    `windows`: how many tokens a token sees in each; 0: all before it. `selects`: the layers pass on which tokens they
+    have selected, which are all."""
+
+    def __init__(self, windows: Sequence[int], *, selects: bool):
+        self.windows, self.calls = windows, 0
+        self.known = _KNOWN_OPTIONS | ({"indices"} if selects else set())
+
+    def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
+        unknown = {name for name, value in options.items() if value is not None} - self.known
+        if unknown:
+            raise ExportError(
+                f"{type(module).__name__}: its attention takes {', '.join(sorted(unknown))}, which no engine knows"
+            )
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        layer, softcap = self.calls, options.get("softcap") or 0.0
+        self.calls += 1
+        output = torch.ops.accord.attention(
+            query, key, value, layer, float(scale), self.windows[layer], float(softcap), options.get("s_aux")
         )
-    unknown = {name for name, value in options.items() if value is not None} - _KNOWN_OPTIONS
-    if unknown:
-        raise ExportError(
-            f"{type(module).__name__}: its attention takes {', '.join(sorted(unknown))}, which no engine knows"
-        )
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    window, softcap = options.get("sliding_window") or 0, options.get("softcap") or 0.0
-    output = torch.ops.accord.attention(
-        query, key, value, module.layer_idx, float(scale), window, float(softcap), options.get("s_aux")
-    )
-    return output, None
+        return output, None
 
 
 # Other options that transformers passes on: queries and keys already include positions, and an engine has its own
@@ -99,6 +110,7 @@ _KNOWN_OPTIONS = {
     "is_causal",
     "output_attentions",
     "output_router_logits",
+    "logits_to_keep",
 }
 
 
@@ -106,15 +118,15 @@ class Steps(torch.nn.Module):
     """A language model as an engine runs it. forward() takes token ids [tokens], their positions [tokens], and the
     rows [rows] whose logits are wanted, and returns these [rows, vocabulary]. `given`: from given_positions(model)."""
 
-    def __init__(self, model: torch.nn.Module, given: GivenPositions):
+    def __init__(self, model: torch.nn.Module, given: GivenPositions, attend: _Attention):
         super().__init__()
         self.language_model = model
         self.first_position = first_position(model)
-        self._given = given
+        self._given, self._attend = given, attend
 
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         positions = positions[None] + self.first_position if self.first_position else positions[None]
-        self._given.value = positions
+        self._given.value, self._attend.calls = positions, 0
         return self.language_model(
             input_ids=input_ids[None], position_ids=positions, logits_to_keep=rows, use_cache=False
         ).logits[0]
@@ -122,8 +134,13 @@ class Steps(torch.nn.Module):
 
 def is_language_model(model: torch.nn.Module) -> bool:
     """Returns True for a causal language model of transformers, or a user's class derived from one."""
-    kinds = (kind.__name__ for kind in type(model).__mro__)
-    return hasattr(model, "config") and any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds)
+    if not hasattr(model, "config"):
+        return False
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    known = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
+    kinds = [kind.__name__ for kind in type(model).__mro__]
+    return any(kind in known or kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds)
 
 
 def example_inputs() -> tuple[torch.Tensor, ...]:
@@ -131,16 +148,51 @@ def example_inputs() -> tuple[torch.Tensor, ...]:
     return torch.tensor([1, 0, 2, 1, 0]), torch.arange(5), torch.tensor([0, 4])
 
 
-def dynamic_shapes() -> tuple[dict, ...]:
-    tokens, rows = torch.export.Dim("tokens", min=1, max=MOST_TOKENS), torch.export.Dim("rows", min=1, max=MOST_TOKENS)
+def dynamic_shapes(most: int) -> tuple[dict, ...]:
+    """most: the largest number of tokens in a run."""
+    tokens, rows = (torch.export.Dim(name, min=1, max=size) for name, size in (("tokens", most), ("rows", MOST_TOKENS)))
     return {0: tokens}, {0: tokens}, {0: rows}
 
 
 @contextlib.contextmanager
-def steps_of(model: torch.nn.Module) -> Iterator[Steps]:
-    """Context in which the model runs as in an engine; yields its Steps."""
-    with attention_by(model, _attend, lambda *_, **__: None), given_positions(model) as given:
-        yield Steps(model, given).eval()
+def steps_of(model: torch.nn.Module, windows: Sequence[int]) -> Iterator[Steps]:
+    """Context in which the model runs as in an engine; yields its Steps. `windows`: those of the attentions that the
+    model hands over (masks.attention_windows). If there are none, it computes attention in code of its own."""
+    selects = number_of(config_of(model), SELECTED) is not None
+    attend = _Attention(windows, selects=selects)
+    make_mask = _all_ones if selects else lambda *_, **__: None
+    attention = attention_by(model, attend, make_mask) if windows else _eager(model)
+    with attention, _without_selection(model), given_positions(model) as given:
+        yield Steps(model, given, attend).eval()
+
+
+def _all_ones(*_, batch_size, q_length, kv_length, **__) -> torch.Tensor:
+    """Returns a mask for layers that read it before they select tokens."""
+    return torch.ones(batch_size, 1, q_length, kv_length, dtype=torch.bool)
+
+
+@contextlib.contextmanager
+def _without_selection(model: torch.nn.Module) -> Iterator[None]:
+    """Context in which layers select no tokens: contexts are no longer than a selection (longest_context)."""
+    selecting = [module for module in model.modules() if number_of(module, SELECTED) is not None]
+    try:
+        for module in selecting:
+            module.forward = lambda hidden, *_, **__: torch.zeros(*hidden.shape[:2], 1, dtype=torch.int32)
+        yield
+    finally:
+        for module in selecting:
+            vars(module).pop("forward", None)
+
+
+@contextlib.contextmanager
+def _eager(model: torch.nn.Module) -> Iterator[None]:
+    """Context in which masks are numbers that are added to scores."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
 
 
 @contextlib.contextmanager
@@ -175,20 +227,34 @@ def facts(model: torch.nn.Module, tokenizer: str | os.PathLike | None) -> Langua
         texts["tokenizer.json"] = path.read_bytes()
         if (chat := chat_format.of_folder(folder)) is not None:
             texts["chat_format.json"] = chat.encode()
-    longest = getattr(config_of(model), "max_position_embeddings", None)
-    if longest is None:
-        raise ExportError(f"{type(model).__name__}: its configuration does not say how many tokens it takes")
-    return LanguageModelFacts(longest - first_position(model), stop_tokens, texts)
+    return LanguageModelFacts(longest_context(model), stop_tokens, texts)
+
+
+def longest_context(model: torch.nn.Module) -> int:
+    """Returns the most tokens of a sequence. Models without a limit, which know positions by distance only, take
+    MOST_TOKENS. Models that select the tokens to attend to take as many as they select."""
+    config = config_of(model)
+    names = ("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len", "seq_length")
+    sizes = (number_of(config, name) for name in names)
+    longest = next((size - first_position(model) for size in sizes if size), MOST_TOKENS)
+    selected = number_of(config, SELECTED) or longest
+    if selected < longest:
+        warnings.warn(
+            f"{type(model).__name__} selects the tokens that it attends to where there are more than {selected}; the engine "
+            f"takes contexts of {selected} tokens",
+            stacklevel=3,
+        )
+    return min(longest, selected)
 
 
 def check_attention(model: torch.nn.Module, document: dict) -> None:
     """Raises ExportError if a layer's attention stays in the graph as the model's own ops, which forget earlier
     tokens.
     """
-    kept = {node["arguments"]["layer"] for node in document["nodes"] if node["op"] == OP}
+    kept = sum(node["op"] == OP for node in document["nodes"])
     layers = size_of(config_of(model), "layers")
-    if len(kept) != layers:
+    if layers is not None and kept < layers:
         raise ExportError(
-            f"{type(model).__name__}: {len(kept)} of {layers} layers hand their attention over as transformers' "
+            f"{type(model).__name__}: {kept} of {layers} layers hand their attention over as transformers' "
             "AttentionInterface lays down; an engine cannot keep the keys of others"
         )

@@ -1,9 +1,9 @@
-"""Compares the masks of a language model with what the engine's attention lets a token see.
+"""What the masks of a language model let a token see: all tokens before it, or those in a window.
 
 transformers builds each mask from a function of two positions and passes it to the layers. Short runs do not reveal a
 mask that differs only beyond some thousand tokens, but the function does: it is evaluated at positions up to the
 longest, close together around the known sizes (the layer's window, the size that comes with the mask) and around
-powers of two. The engine's attention is causal, with the window that the layer passes as sliding_window.
+powers of two.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from accord.exporter.language_model import attention_by
+from accord.exporter.language_model import attention_by, example_inputs
 from accord.graph.errors import ExportError
 
-_REMEDY = "Give the layer that window, or export the model with example_inputs (whole sequences)"
+_REMEDY = "Export the model with example_inputs (whole sequences)"
 
 
 @dataclass
@@ -27,11 +27,12 @@ class _Mask:
 
 
 @torch.no_grad()
-def check_masks(model: torch.nn.Module, ids: torch.Tensor, longest: int) -> None:
-    """Raises ExportError if a layer's mask differs from the engine's. `longest`: the most tokens that the model
-    takes.
-    """
+def attention_windows(model: torch.nn.Module, longest: int) -> list[int]:
+    """Returns how many tokens a token sees in each attention that the model hands over to transformers'
+    AttentionInterface, in the order of the calls; 0: all before it. `longest`: the most tokens that the model takes.
+    Raises ExportError for other masks."""
     masks: dict[int, _Mask] = {}
+    windows: list[int] = []
     paths = {module: path for path, module in model.named_modules()}
 
     def make_mask(*_, batch_size, q_length, kv_length, mask_function, local_size=None, **__) -> torch.Tensor:
@@ -40,18 +41,32 @@ def check_masks(model: torch.nn.Module, ids: torch.Tensor, longest: int) -> None
         return placeholder
 
     def attend(module, query, key, value, attention_mask, sliding_window=None, **_):
+        where = f'{type(model).__name__}: in module "{paths[module]}"'
         mask = masks.get(id(attention_mask))
+        if mask is None and attention_mask is not None:
+            mask = _only_one(masks, attention_mask, where)
         if mask is not None:
-            where = f'{type(model).__name__}: in module "{paths[module]}"'
-            _check_mask(where, mask, sliding_window or 0, longest)
+            windows.append(_window_of(where, mask, sliding_window or 0, longest))
+        elif getattr(module, "is_causal", True):
+            windows.append(sliding_window or 0)
+        else:
+            raise ExportError(f"{where} the attention is not causal; an engine that keeps keys needs that it is")
         batch, heads, rows, _ = query.shape
         return query.new_zeros(batch, rows, heads, value.shape[-1]), None
 
     with attention_by(model, attend, make_mask):
-        model(input_ids=ids[None], use_cache=False)
+        model(input_ids=example_inputs()[0][:longest][None], use_cache=False)
+    return windows
 
 
-def _check_mask(where: str, mask: _Mask, window: int, longest: int) -> None:
+def _only_one(masks: dict[int, _Mask], given: torch.Tensor, where: str) -> _Mask:
+    """Returns the mask that a layer has made another tensor of, without a change of its values."""
+    if len(masks) == 1 and bool((given == 1).all()):
+        return next(iter(masks.values()))
+    raise ExportError(f"{where} the layer changes the mask, which an engine derives from positions alone. {_REMEDY}")
+
+
+def _window_of(where: str, mask: _Mask, window: int, longest: int) -> int:
     positions = _positions((window, mask.size), longest)
     at, before = (one.flatten() for one in torch.meshgrid(positions, positions, indexing="ij"))
     nothing = torch.tensor(0)
@@ -59,17 +74,16 @@ def _check_mask(where: str, mask: _Mask, window: int, longest: int) -> None:
         sees = torch.vmap(lambda query, key: mask.sees(nothing, nothing, query, key))(at, before)
     except Exception as error:
         raise ExportError(f"{where} the mask depends on more than positions: {error}. {_REMEDY}") from error
-    right = before <= at
-    if window:
-        right &= at - before < window
-    wrong = sees != right
-    if bool(wrong.any()):
-        token, other, shown = int(at[wrong][0]), int(before[wrong][0]), bool(sees[wrong][0])
-        raise ExportError(
-            f"{where} the mask {'shows' if shown else 'hides'} token {other} {'to' if shown else 'from'} token {token}. An "
-            f"engine's attention is causal, {f'with a window of {window}' if window else 'without a window'}, as the "
-            f"layer's sliding_window says. {_REMEDY}"
-        )
+    sizes = dict.fromkeys((window, mask.size, 0))
+    for size in sizes:
+        if torch.equal(sees, (before <= at) & (at - before < size if size else torch.tensor(True))):
+            return size
+    wrong = sees != ((before <= at) & (at - before < mask.size if mask.size else torch.tensor(True)))
+    token, other, shown = int(at[wrong][0]), int(before[wrong][0]), bool(sees[wrong][0])
+    raise ExportError(
+        f"{where} the mask {'shows' if shown else 'hides'} token {other} {'to' if shown else 'from'} token {token}. An "
+        f"engine's attention is causal, {f'with a window of {mask.size}' if mask.size else 'without a window'}. {_REMEDY}"
+    )
 
 
 def _positions(sizes: tuple[int, ...], longest: int) -> torch.Tensor:

@@ -29,10 +29,12 @@ Accepted = tuple[list[Place], list[ShardingPlan]]  # places that ranks can share
 
 @dataclass(frozen=True)
 class Choice:
-    """Rules by name patterns. `families`: the patterns that "auto" chose, grouped by layers that belong together."""
+    """Rules by name patterns. `families`: the patterns that "auto" chose, grouped by layers that belong together.
+    `is_auto`: "auto" is among the rules."""
 
     rules: Mapping[str, object] | object
     families: Sequence[Sequence[str]] = field(default=())
+    is_auto: bool = False
 
     def chosen(self) -> set[str]:
         return {pattern for family in self.families for pattern in family}
@@ -47,7 +49,15 @@ def settled_plans(
     """Returns a sharding plan for each graph, without the layers that ranks cannot share; a warning names these
     layers. `plans_of`: creates plans from rules, given the patterns that are allowed to match nothing."""
     if not choice.families:
-        return plans_of(choice.rules, set())
+        plans = plans_of(choice.rules, set())
+        if not choice.is_auto:
+            return plans
+        warnings.warn(
+            f'sharding="auto" knows no rules for {type(model).__name__}, whose layers have other names than those of the '
+            "families that it knows: every rank has all of them; give the rules by name patterns",
+            stacklevel=3,
+        )
+        return _in_group(plans)
     trials = [
         _core.ShardingTrial(
             json.dumps(graph.document), {name: list(tensor.shape) for name, tensor in graph.tensors.items()}
@@ -88,9 +98,14 @@ def settled_plans(
     if not accepted:
         plans = plans_with([])
     _warn(layers, refused)
-    if not any(GROUP in plan.groups for plan in plans):  # ranks that each hold the whole model may load it, too
-        plans[0] = replace(plans[0], groups=sorted([*plans[0].groups, GROUP]))
-    return plans
+    return _in_group(plans)
+
+
+def _in_group(plans: list[ShardingPlan]) -> list[ShardingPlan]:
+    """Lets the ranks of a group load what they do not share, too."""
+    if any(GROUP in plan.groups for plan in plans):
+        return plans
+    return [replace(plans[0], groups=sorted([*plans[0].groups, GROUP])), *plans[1:]]
 
 
 def _layers_by_place(model: torch.nn.Module, choice: Choice) -> dict[Place, list[str]]:

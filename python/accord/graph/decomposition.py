@@ -23,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_iter
 
+from accord.graph.complex_numbers import replace_complex_numbers
 from accord.graph.ops import CHECKED, KEPT_WHOLE
 from accord.graph.substitutes import SUBSTITUTES
 
@@ -30,6 +31,7 @@ from accord.graph.substitutes import SUBSTITUTES
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Returns the program in core ATen, except for the ops in KEPT_WHOLE. A call with side effects (a check that
     raises, a print) is a normal call in it, without torch's ordering tokens."""
+    replace_complex_numbers(program.graph)
     return _decomposed_by_calls(program) or _remove_effect_tokens(program.run_decompositions(core_aten()))
 
 

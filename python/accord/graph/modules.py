@@ -42,7 +42,9 @@ def _parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
     heads, kv_heads, head = heads_of(config)
     parts = {
         "c_attn": {"query": outputs // 3, "key": outputs // 3, "value": outputs // 3},  # GPT-2
-        "qkv_proj": head and {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head},  # Phi 3
+        "qkv_proj": heads
+        and head
+        and {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head},  # Phi 3
         "gate_up_proj": {"gate": outputs // 2, "up": outputs // 2},
     }.get(name)
     return parts if parts and sum(parts.values()) == outputs else None
@@ -53,13 +55,14 @@ def _other(name: str, module: torch.nn.Module, config) -> torch.nn.Module | None
     if is_experts(module):
         return Experts(module)
     transposed = type(module).__name__ == "Conv1D" and hasattr(module, "nf")
-    if not transposed and type(module) is not torch.nn.Linear:
+    is_linear = type(module) is torch.nn.Linear or type(module).__name__ == "FalconLinear"  # in ops of its own
+    if not transposed and not is_linear:
         return None
     weight = module.weight.t() if transposed else module.weight
     parts = _parts_of(name, weight.shape[0], config)
     if parts:
         return Parts(weight, module.bias, parts)
-    return _linear(weight, module.bias) if transposed else None
+    return None if type(module) is torch.nn.Linear else _linear(weight, module.bias)
 
 
 def config_of(model: torch.nn.Module):

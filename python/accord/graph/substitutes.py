@@ -96,7 +96,13 @@ def _clamp(self: torch.Tensor, min: torch.Tensor | None = None, max: torch.Tenso
     return self if max is None else torch.minimum(self, max)
 
 
+def _expm1(self: torch.Tensor) -> torch.Tensor:
+    """e^x - 1 without the loss of digits around 0."""
+    return torch.tanh(self / 2) * (torch.exp(self) + 1)
+
+
 SUBSTITUTES = {
+    aten.expm1.default: _expm1,
     aten.clamp.Tensor: _clamp,
     aten.scatter.value: _scatter_value,
     aten.scatter.src: _scatter_source,

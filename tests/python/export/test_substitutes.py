@@ -27,7 +27,14 @@ def row_written(x):
     return x
 
 
+def turned(x, angles):
+    numbers = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    factors = torch.polar(torch.ones_like(angles), angles) * 2.0
+    return torch.view_as_real(numbers * factors[:, None, :]).flatten(-2)
+
+
 CASES = {
+    "complex numbers": (turned, X, torch.rand(3, 3)),
     "scatter a number": (lambda x, ids: x.scatter(1, ids, 1.0), ZEROS, BEST),
     "scatter along the first dimension": (lambda x, ids: x.scatter(0, ids, -2.5), ZEROS.T, BEST.T),
     "scatter integers": (lambda x, ids: x.scatter(-1, ids, 3), ZEROS.to(torch.int64), BEST),
@@ -40,6 +47,7 @@ CASES = {
     "largest and smallest of rows": (lambda x: (*x.max(-1), *x.min(2, keepdim=True)), X),
     "where the largest is": (lambda x: (x.argmax(-1), x.argmin(-1, keepdim=True)), X),
     "the first of equal ones": (lambda x: (*x.max(1), x.argmax(1), x.argmin(1)), TIES),
+    "e^x - 1": (torch.expm1, torch.cat([X.flatten(), X.flatten() * 1e-4, torch.tensor([-90.0, 30.0, 0.0])])),
     "clamp by tensors": (lambda x, low: x.clamp(low, low + 1), X, X[:, :1]),
 }
 
@@ -57,7 +65,7 @@ def test_an_engine_gives_what_pytorch_gives(case, tmp_path):
     with accord.load(path) as engine:
         given = engine.run(*(one.contiguous().numpy() for one in inputs))
         for one, right in zip(given, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
-            np.testing.assert_array_equal(np.array(one), right.numpy())
+            np.testing.assert_allclose(np.array(one), right.numpy(), rtol=1e-6, atol=1e-6)
 
 
 def test_a_scatter_by_many_indices_is_refused(tmp_path):
