@@ -7,8 +7,8 @@ logits must agree. In addition, each op of the program runs on a mixture of rows
 and at other places. Its inputs are the corresponding rows of the whole sequences, so its outputs must equal the
 corresponding rows of the outputs for whole sequences. Errors therefore do not accumulate, and the first op that
 differs is the one at fault. Attention is not run on a mixture, because the engine's own attention sees the right
-rows. Whatever short sequences do not show is checked by inspection: the mask functions, and ops that reach for
-distant rows.
+rows. Ops that reach for distant rows, which short sequences do not show, are found by inspection (masks are by
+masks.py).
 
 The program shares the model's weights. The check takes two runs of the model and four of the program, of at most 8
 rows each; values are dropped after their last use.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ KEEPS_STATE = (
     "which engines do not have"
 )
 ANY_LENGTH = "a language model is exported for any number of tokens, one as well"
+_CHANGING = threading.RLock()  # models and transformers' registries
 PREFIX = "language_model."  # of module paths below Steps
 
 
@@ -161,7 +163,7 @@ def steps_of(model: torch.nn.Module, windows: Sequence[int]) -> Iterator[Steps]:
     selects = number_of(config_of(model), SELECTED) is not None
     attend = _Attention(windows, selects=selects)
     make_mask = _all_ones if selects else lambda *_, **__: None
-    attention = attention_by(model, attend, make_mask) if windows else _eager(model)
+    attention = attention_by(model, attend, make_mask) if windows else _implementation(model, "eager")
     with attention, _without_selection(model), given_positions(model) as given:
         yield Steps(model, given, attend).eval()
 
@@ -185,31 +187,29 @@ def _without_selection(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _eager(model: torch.nn.Module) -> Iterator[None]:
-    """Context in which masks are numbers that are added to scores."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
-
-
-@contextlib.contextmanager
 def attention_by(model: torch.nn.Module, attend: Callable, make_mask: Callable) -> Iterator[None]:
     """Context in which the model's attention is `attend` and its masks come from `make_mask`. Both are called as
-    transformers calls its own."""
+    transformers calls its own. Other threads wait: the model and transformers' registries are changed."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, make_mask)
-    before = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
+    with _CHANGING:
+        AttentionInterface.register(NAME, attend)
+        AttentionMaskInterface.register(NAME, make_mask)
+        with _implementation(model, NAME):
+            yield
+
+
+@contextlib.contextmanager
+def _implementation(model: torch.nn.Module, name: str) -> Iterator[None]:
+    """Context in which the model's attention is transformers' implementation of this name."""
+    with _CHANGING:
+        before = model.config._attn_implementation
+        model.set_attn_implementation(name)
+        try:
+            yield
+        finally:
+            model.set_attn_implementation(before)
 
 
 def facts(model: torch.nn.Module, tokenizer: str | os.PathLike | None) -> LanguageModelFacts:

@@ -369,7 +369,7 @@ def test_image_models_whose_sizes_differ_by_stage_are_exported_or_the_op_is_name
     torch.testing.assert_close(program.module()(*IMAGE).last_hidden_state, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_error_for_a_model_with_recurrent_state_gives_the_supported_sizes(tmp_path):
+def test_the_error_for_a_model_with_recurrent_state_says_so(tmp_path):
     config = transformers.BambaConfig(
         vocab_size=128,
         hidden_size=64,
@@ -383,7 +383,7 @@ def test_the_error_for_a_model_with_recurrent_state_gives_the_supported_sizes(tm
         attn_layer_indices=[1],
         max_position_embeddings=128,
     )
-    with pytest.raises(accord.ExportError, match="BambaForCausalLM cannot be exported") as caught:
+    with pytest.raises(
+        accord.ExportError, match="BambaForCausalLM keeps a state from token to token .* linear attention"
+    ):
         accord.export(transformers.BambaForCausalLM(config).eval(), path=tmp_path / "m.accord")
-    assert 'in module "model.layers.0.mamba" (BambaMixer)' in str(caught.value)
-    assert len(str(caught.value)) < 600
