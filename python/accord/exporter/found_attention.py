@@ -17,7 +17,7 @@ import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from accord.exporter.language_model import MOST_TOKENS, OP
+from accord.exporter.language_model import MOST_TOKENS
 from accord.graph.builder import place_of
 from accord.graph.errors import ExportError
 from accord.graph.insertion import Calls
@@ -280,9 +280,8 @@ def _replace(program: torch.export.ExportedProgram, one: Found, layer: int, form
         None if formula.slopes is None else _constant(program, f"attention_slopes.{layer}", formula.slopes, call.fake)
     )
     key = heads(one.key, is_transposed=one.product is not None)
-    call_of = getattr(torch.ops.accord, OP.split(".")[1]).default
     options = (layer, formula.scale, formula.window, 0.0, None, slopes)
-    made = call(call_of, heads(one.query), key, heads(one.value), *options)
+    made = call(torch.ops.accord.attention.default, heads(one.query), key, heads(one.value), *options)
     made = call(aten.permute.default, made, [0, 2, 1, 3])
     if output.meta["val"].dim() == 3:
         made = call(aten.squeeze.dim, made, 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tries small models of all types of transformers as engines, and writes the table of docs/families.md.
 
-usage: scripts/families [TYPE...]      (with accord in PYTHONPATH; with types: tries these, and keeps the other rows)
+usage: scripts/families.py [TYPE...]      (with accord in PYTHONPATH; with types: tries these, and keeps the other rows)
 """
 
 import re
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/python/support"))
 PAGE = ROOT / "docs/families.md"
-BEGIN, END = "<!-- table of scripts/families -->", "<!-- end of the table -->"
+BEGIN, END = "<!-- table of scripts/families.py -->", "<!-- end of the table -->"
 
 
 def row_of(model_type: str) -> str:
@@ -34,14 +34,16 @@ def note_of(kind: str, reason: str) -> str:
     """Returns what a table says of a reason: without places in files, and without what to do about it."""
     text = " ".join(reason.split()).replace("|", "/")
     if kind == "equal":
-        layers = re.findall(r'every rank has all of (.*?)(?:, which|;|$)', text)
+        layers = re.findall(r"every rank has all of (.*?)(?:, which|;|$)", text)
         names = sorted({re.sub(r"\.\d+\.", ".*.", name) for one in layers for name in re.findall(r'"(.+?)"', one)})
         if not layers:
             return ""
         return "on every rank whole: " + (", ".join(f"`{name}`" for name in names) if names else "all layers")
-    text = re.sub(r" at (\S+/)?transformers/\S+|\(\S*transformers/\S+\)|Class validation error.*?ValueError: ", "", text)
+    text = re.sub(r" at (\S+/)?transformers/\S+|\(\S*transformers/\S+\)", "", text)
+    text = re.sub(r"Class validation error.*?ValueError: ", "", text)
     text = re.sub(r'^no engine can run this model: "\S*": |^\w+Error: |GuardOnDataDepend.*', "", text)
-    text = re.split(r"; (?:a language model|change that|change the|run the model|give |choose)|\. (?:Export|An engine)", text)[0]
+    remedy = r"; (?:a language model|change that|change the|run the model|give |choose)|\. (?:Export|An engine)"
+    text = re.split(remedy, text)[0]
     return text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " ..."
 
 
