@@ -1,9 +1,8 @@
 // Attention over the cache of the running context, and rotary embedding. The rows of the batch belong to several
 // sequences.
-#include <fmt/format.h>
-
 #include "engine/graph/ops.hpp"
 #include "engine/ops/attention.hpp"
+#include "engine/ops/float_arguments.hpp"
 #include "engine/ops/op_registry.hpp"
 
 namespace accord::engine {
@@ -27,17 +26,6 @@ Result<RotaryTables> tables_for(Preparation& op, const Tensor& x) {
   return tables;
 }
 
-// Returns float32 [heads], or nothing if the argument is left out.
-Result<std::optional<Tensor>> number_of_each_head(Preparation& op, std::string_view name, std::int64_t heads) {
-  if (!op.has(name)) return std::optional<Tensor>();
-  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(name));
-  ACCORD_RETURN_IF_ERROR(require_floats(op, given));
-  if (given.sizes() != Sizes{heads}) return op.corrupt(fmt::format("its {} are not one number for each head", name));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(given, DType::kFloat32));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor dense, op.contiguous(wide));
-  return std::optional<Tensor>(dense);
-}
-
 Status prepare_cached_attention(Preparation& op) {
   CachedAttentionCall call;
   ACCORD_ASSIGN_OR_RETURN(call.q, heads_argument(op, "query"));
@@ -57,8 +45,8 @@ Status prepare_cached_attention(Preparation& op) {
   if (call.window < 0 || softcap < 0) return op.corrupt("a negative window or softcap");
   call.scale = static_cast<float>(scale);
   call.softcap = static_cast<float>(softcap);
-  ACCORD_ASSIGN_OR_RETURN(call.sinks, number_of_each_head(op, "sinks", q.size(1)));
-  ACCORD_ASSIGN_OR_RETURN(call.slopes, number_of_each_head(op, "slopes", q.size(1)));
+  ACCORD_ASSIGN_OR_RETURN(call.sinks, dense_float32(op, "sinks", {q.size(1)}));
+  ACCORD_ASSIGN_OR_RETURN(call.slopes, dense_float32(op, "slopes", {q.size(1)}));
   ACCORD_RETURN_IF_ERROR(op.set_batch_rows(q.size(2)));
   ACCORD_ASSIGN_OR_RETURN(call.output, op.make(0, {1, q.size(2), q.size(1), v.size(3)}));
   ACCORD_RETURN_IF_ERROR(require_floats(op, call.output));

@@ -3,6 +3,7 @@
 // are sent back.
 #include "engine/ops/experts.hpp"
 
+#include "engine/ops/float_arguments.hpp"
 #include "engine/ops/op_registry.hpp"
 #include "engine/ops/rows.hpp"
 
@@ -32,16 +33,6 @@ Result<kernels::GateOptions> gate_options(Preparation& op) {
                               static_cast<float>(offset)};
 }
 
-Result<std::optional<Tensor>> bias_of_experts(Preparation& op, std::string_view name, const Sizes& sizes) {
-  if (!op.has(name)) return std::optional<Tensor>();
-  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(name));
-  ACCORD_RETURN_IF_ERROR(op.require(given, kExpertRowTypes));
-  if (given.sizes() != sizes) return op.corrupt("the biases of its experts do not fit their weights");
-  ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(given, DType::kFloat32));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor dense, op.contiguous(wide));
-  return std::optional<Tensor>(dense);
-}
-
 // Returns this rank's experts, for rows of `input`.
 Result<Experts> experts_for(Preparation& op, const Tensor& input) {
   Experts experts;
@@ -59,19 +50,12 @@ Result<Experts> experts_for(Preparation& op, const Tensor& input) {
   if (experts.gate && experts.gate->tensor.dtype != up.dtype)
     return op.unsupported("the gates of its experts have a different dtype than the weights that they gate");
   const Sizes sizes = {up.size(0), up.size(1)};
-  ACCORD_ASSIGN_OR_RETURN(experts.up_bias, bias_of_experts(op, "up_bias", sizes));
-  ACCORD_ASSIGN_OR_RETURN(experts.gate_bias, bias_of_experts(op, "gate_bias", sizes));
+  ACCORD_ASSIGN_OR_RETURN(experts.up_bias, dense_float32(op, "up_bias", sizes));
+  ACCORD_ASSIGN_OR_RETURN(experts.gate_bias, dense_float32(op, "gate_bias", sizes));
   ACCORD_RETURN_IF_ERROR(op.require(input, kExpertRowTypes));
   if (input.dims() != 2 || input.size(1) != up.size(2))
     return op.corrupt("the width of its rows differs from that of its experts");
   return experts;
-}
-
-// Returns the weights of choices in float32.
-Result<Tensor> choice_weights(Preparation& op, const Tensor& weights) {
-  ACCORD_RETURN_IF_ERROR(op.require(weights, kExpertRowTypes));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(weights, DType::kFloat32));
-  return op.contiguous(wide);
 }
 
 Result<Tensor> make_results(Preparation& op, const Tensor& input, const Experts& experts) {
@@ -97,7 +81,7 @@ Status prepare_experts(Preparation& op) {
     return op.corrupt("its experts are outside the range of the experts of all ranks");
   ACCORD_ASSIGN_OR_RETURN(call.input, op.contiguous(input));
   ACCORD_ASSIGN_OR_RETURN(call.ids, op.contiguous(ids));
-  ACCORD_ASSIGN_OR_RETURN(call.weights, choice_weights(op, weights));
+  ACCORD_ASSIGN_OR_RETURN(call.weights, dense_float32(op, weights));
   ACCORD_ASSIGN_OR_RETURN(call.y, make_results(op, input, call.experts));
   op.run_always();
   return op.add(call);
@@ -113,7 +97,7 @@ Status prepare_dispatched_experts(Preparation& op) {
   if (weights.count() != input.size(0) || first.count() != call.experts.up.tensor.size(0) + 1)
     return op.corrupt("its rows, their experts and their weights do not fit");
   ACCORD_ASSIGN_OR_RETURN(call.input, op.contiguous(input));
-  ACCORD_ASSIGN_OR_RETURN(call.weights, choice_weights(op, weights));
+  ACCORD_ASSIGN_OR_RETURN(call.weights, dense_float32(op, weights));
   ACCORD_ASSIGN_OR_RETURN(call.first, op.contiguous(first));
   ACCORD_ASSIGN_OR_RETURN(call.y, make_results(op, input, call.experts));
   op.run_always();
