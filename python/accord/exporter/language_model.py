@@ -150,7 +150,7 @@ def example_inputs() -> tuple[torch.Tensor, ...]:
     return torch.tensor([1, 0, 2, 1, 0]), torch.arange(5), torch.tensor([0, 4])
 
 
-def dynamic_shapes(most: int) -> tuple[dict, ...]:
+def dynamic_shapes(most: int = MOST_TOKENS) -> tuple[dict, ...]:
     """most: the largest number of tokens in a run."""
     tokens, rows = (torch.export.Dim(name, min=1, max=size) for name, size in (("tokens", most), ("rows", MOST_TOKENS)))
     return {0: tokens}, {0: tokens}, {0: rows}

@@ -1,11 +1,17 @@
 // Properties of the file store alone: files.
+#include "store/file_store.hpp"
+
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "accord/store.hpp"
+#include "base/fd.hpp"
 #include "conformance/store/directory.hpp"
 
 namespace accord {
@@ -73,6 +79,27 @@ TEST(FileStore, ends_a_waiting_get_when_its_directory_is_removed) {
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr(path));
   remover.join();
+}
+
+// As when a process is stopped in the middle of a write.
+TEST(FileStore, while_its_lock_is_held_it_is_read_and_writers_fail_and_name_the_holder) {
+  const testing_support::TemporaryDirectory directory;
+  const auto store = store::make_file_store(directory.path(), 1ms).value();
+  ASSERT_EQ(*store->add("count", 3), 3);
+  const UniqueFd lock(open((directory.path() + "/.lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(flock(lock.get(), LOCK_EX), 0);
+  EXPECT_EQ(*store->get("count", 0s), "3");
+  EXPECT_EQ(*store->add("count", 0), 3);
+  const std::string expected =
+      "store file://" + directory.path() + ": " + directory.path() + "/.lock has been locked for ";
+  for (const Status& status : {store->set("key", "value"), store->add("count", 1).status(), store->erase("count")}) {
+    EXPECT_EQ(status.code(), StatusCode::kTimeout);
+    EXPECT_THAT(status.message(), HasSubstr(expected));
+    EXPECT_THAT(status.message(), HasSubstr("by process " + std::to_string(getpid())));
+  }
+  ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
+  EXPECT_EQ(*store->add("count", 1), 4);
+  EXPECT_EQ(store->get("key", 0s).status().code(), StatusCode::kTimeout);
 }
 
 }  // namespace
