@@ -207,9 +207,9 @@ void bind_language_model(nb::module_& module) {
 Rank 0 takes requests, and the other ranks follow. Created by LanguageModel.create(). Thread-safe. On rank 0, the
 model stops when its last handle is gone and no stream is in progress.)")
       .def_static("create", &create_model, nb::arg("engine"), nb::kw_only(), nb::arg("cache_tokens") = 0,
-                  nb::arg("block_tokens") = 16, nb::arg("cache_dtype") = "float32", nb::arg("max_sequences") = 64,
+                  nb::arg("block_tokens") = 0, nb::arg("cache_dtype") = "float32", nb::arg("max_sequences") = 64,
                   nb::arg("max_rows") = 512, nb::arg("all_ranks").none() = nb::none(),
-                  nb::sig("def create(engine: Engine, *, cache_tokens: int = 0, block_tokens: int = 16, "
+                  nb::sig("def create(engine: Engine, *, cache_tokens: int = 0, block_tokens: int = 0, "
                           "cache_dtype: str = 'float32', max_sequences: int = 64, max_rows: int = 512, "
                           "all_ranks: Communicator | None = None) -> LanguageModel"),
                   R"(Creates the cache and, on rank 0, the thread that runs the model.

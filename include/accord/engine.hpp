@@ -132,7 +132,9 @@ struct KeyValueCacheOptions {
 /// Rows of one sequence in a run of a language model: row i is the sequence's token number `context` + i.
 struct SequenceRows {
   std::int64_t rows = 0;
-  std::int64_t context = 0;              ///< tokens before these rows, whose keys and values are in the cache
+  /// Tokens before these rows, whose keys and values are in the cache. If layers keep a state: all tokens that were
+  /// computed with these blocks so far, or a multiple of block_tokens.
+  std::int64_t context = 0;
   std::span<const std::int32_t> blocks;  ///< token t is in block blocks[t / block_tokens]
 };
 

@@ -20,8 +20,9 @@ class TokenStream;
 }  // namespace engine
 
 struct LanguageModelOptions {
-  std::int32_t cache_tokens = 0;   ///< capacity of the cache in tokens, for all sequences together; 0: one full context
-  std::int32_t block_tokens = 16;  ///< a multiple of 16
+  std::int32_t cache_tokens = 0;  ///< capacity of the cache in tokens, for all sequences together; 0: one full context
+  /// A multiple of 16; 0: 16, or up to 256 for a model whose layers keep a state, of which each block has a copy.
+  std::int32_t block_tokens = 0;
   DType cache_dtype = DType::kFloat32;  ///< or bfloat16, or int8 with a scale for each token and head
   std::int32_t max_sequences = 64;      ///< sequences that one step computes
   std::int32_t max_rows = 512;          ///< tokens that one step computes; longer prompts take several steps

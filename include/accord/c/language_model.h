@@ -23,7 +23,7 @@ typedef struct accord_language_model accord_language_model_t;
 typedef struct accord_language_model_options {
   size_t struct_size;
   int32_t cache_tokens;       /* capacity of the KV cache in tokens, for all sequences together; 0: one full context */
-  int32_t block_tokens;       /* a multiple of 16; 0: 16 */
+  int32_t block_tokens;       /* a multiple of 16; 0: chosen for the model */
   accord_dtype_t cache_dtype; /* ACCORD_FLOAT32, ACCORD_BFLOAT16 or ACCORD_INT8; 0: ACCORD_FLOAT32 */
   int32_t max_sequences;      /* sequences that one step computes; 0: 64 */
   int32_t max_rows;           /* tokens that one step computes; 0: 512 */

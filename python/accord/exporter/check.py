@@ -1,12 +1,12 @@
 """Compares an exported language model with the original, in PyTorch, before anything is written.
 
 An engine computes rows of several sequences together, and a single token after the tokens whose keys it keeps.
-Outside attention, a row may therefore depend only on its own token and position. Two short sequences (the second one
+Outside attention and the ops that keep a state, a row may therefore depend only on its own token and position. Two short sequences (the second one
 at the last positions, if the model takes positions) run as a whole through the model and through the program: their
 logits must agree. In addition, each op of the program runs on a mixture of rows of both sequences, in other numbers
 and at other places. Its inputs are the corresponding rows of the whole sequences, so its outputs must equal the
 corresponding rows of the outputs for whole sequences. Errors therefore do not accumulate, and the first op that
-differs is the one at fault. Attention is not run on a mixture, because the engine's own attention sees the right
+differs is the one at fault. Attention and states are not run on a mixture, because the engine's own see the right
 rows. Ops that reach for distant rows, which short sequences do not show, are found by inspection (masks are by
 masks.py).
 
@@ -24,6 +24,7 @@ import torch
 
 from accord.exporter.language_model import OP, PREFIX
 from accord.exporter.positions import first_position, takes_positions
+from accord.exporter.recurrence import OPS as STATE_OPS
 from accord.graph.builder import place_of
 from accord.graph.errors import ExportError
 from accord.graph.modules import config_of
@@ -36,6 +37,7 @@ SAMPLED = 4096  # elements kept of a module's output
 # Differences that rounding causes: for an op relative to its largest value, for logits relative to the norm of a row.
 OP_TOLERANCE = {torch.float32: 1e-4, torch.float16: 2**-8, torch.bfloat16: 2**-5}
 LOGITS_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
+SEE_ROWS = {OP, *STATE_OPS}  # ops that see other rows of their sequence
 
 
 @dataclass
@@ -218,7 +220,7 @@ class _Lockstep:
             self._refuse(node)
         results = []
         for run in range(len(self.inputs)):
-            if run >= len(self.modules) and str(node.target) == OP:
+            if run >= len(self.modules) and str(node.target) in SEE_ROWS:
                 results.append(None)
                 continue
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda one, run=run: values[one][run])
@@ -264,7 +266,7 @@ class _Lockstep:
         raise ExportError(
             f'{self.kind}: in module "{module}" {node.target} at {place_of(node)} makes what depends on other rows, '
             "or on how many there are. An engine computes rows of several sequences together, and new tokens one by one: "
-            f"only attention sees other rows, and positions are those of position_ids. {_REMEDY}"
+            f"only attention and states see other rows, and positions are those of position_ids. {_REMEDY}"
         )
 
 

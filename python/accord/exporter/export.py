@@ -147,7 +147,7 @@ def export(
             if facts is not None and getattr(model, "_is_stateful", False):
                 raise ExportError(f"{type(model).__name__} {language_model.KEEPS_STATE}") from error
             raise
-        if facts is not None and not windows:
+        if facts is not None and not windows and not traced.keeps_states:
             replace_attention(program, model, facts.max_context)
         decomposed = decompose(program)
         if options is not None:

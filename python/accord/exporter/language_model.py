@@ -18,6 +18,8 @@ import torch
 
 from accord import chat_format
 from accord.exporter.positions import GivenPositions, first_position, given_positions
+from accord.exporter.recurrence import OPS as STATE_OPS
+from accord.exporter.recurrence import States, kept_states
 from accord.graph.errors import ExportError
 from accord.graph.modules import config_of, number_of, size_of
 from accord.package.writer import LanguageModelFacts
@@ -26,10 +28,7 @@ OP = "accord.attention.default"
 NAME = "accord"  # of this attention in transformers' registries
 MOST_TOKENS = 1 << 16  # in one run
 SELECTED = "index_topk"  # in configurations of models whose layers select the tokens to attend to (DeepSeek V3.2)
-KEEPS_STATE = (
-    "keeps a state from token to token beside keys and values (a state space model, linear attention or convolutions), "
-    "which engines do not have"
-)
+KEEPS_STATE = "keeps a state from token to token beside keys and values, in code of its own that engines do not know"
 ANY_LENGTH = "a language model is exported for any number of tokens, one as well"
 _CHANGING = threading.RLock()  # models and transformers' registries
 PREFIX = "language_model."  # of module paths below Steps
@@ -118,20 +117,26 @@ _KNOWN_OPTIONS = {
 
 class Steps(torch.nn.Module):
     """A language model as an engine runs it. forward() takes token ids [tokens], their positions [tokens], and the
-    rows [rows] whose logits are wanted, and returns these [rows, vocabulary]. `given`: from given_positions(model)."""
+    rows [rows] whose logits are wanted, and returns these [rows, vocabulary]. `given`: from given_positions(model);
+    `states`: from kept_states(model)."""
 
-    def __init__(self, model: torch.nn.Module, given: GivenPositions, attend: _Attention):
+    def __init__(self, model: torch.nn.Module, given: GivenPositions, attend: _Attention, states: States):
         super().__init__()
         self.language_model = model
         self.first_position = first_position(model)
-        self._given, self._attend = given, attend
+        self._given, self._attend, self._states = given, attend, states
 
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         positions = positions[None] + self.first_position if self.first_position else positions[None]
-        self._given.value, self._attend.calls = positions, 0
+        self._given.value, self._attend.calls, self._states.number = positions, 0, 0
         return self.language_model(
             input_ids=input_ids[None], position_ids=positions, logits_to_keep=rows, use_cache=False
         ).logits[0]
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether layers kept a state in the last run."""
+        return self._states.number > 0
 
 
 def is_language_model(model: torch.nn.Module) -> bool:
@@ -164,8 +169,13 @@ def steps_of(model: torch.nn.Module, windows: Sequence[int]) -> Iterator[Steps]:
     attend = _Attention(windows, selects=selects)
     make_mask = _all_ones if selects else lambda *_, **__: None
     attention = attention_by(model, attend, make_mask) if windows else _implementation(model, "eager")
-    with attention, _without_selection(model), given_positions(model) as given:
-        yield Steps(model, given, attend).eval()
+    with (
+        attention,
+        _without_selection(model),
+        given_positions(model) as given,
+        kept_states(model) as states,
+    ):
+        yield Steps(model, given, attend, states).eval()
 
 
 def _all_ones(*_, batch_size, q_length, kv_length, **__) -> torch.Tensor:
@@ -249,8 +259,10 @@ def longest_context(model: torch.nn.Module) -> int:
 
 def check_attention(model: torch.nn.Module, document: dict) -> None:
     """Raises ExportError if a layer's attention stays in the graph as the model's own ops, which forget earlier
-    tokens.
+    tokens. Not every layer of a model with states has attention.
     """
+    if any(node["op"] in STATE_OPS for node in document["nodes"]):
+        return
     kept = sum(node["op"] == OP for node in document["nodes"])
     layers = size_of(config_of(model), "layers")
     if layers is not None and kept < layers:

@@ -42,14 +42,18 @@ def _scatter_source(self: torch.Tensor, dim: int, index: torch.Tensor, src: torc
 def _slice_scatter(
     self: torch.Tensor, src: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> torch.Tensor:
-    size = self.shape[dim]
+    size, count = self.shape[dim], src.shape[dim]
     begin = 0 if start is None else start
-    if step != 1 or not all(isinstance(number, int) for number in (size, begin)):
+    if not all(isinstance(number, int) for number in (size, begin)) or (step != 1 and not isinstance(count, int)):
         return NotImplemented
     begin = min(begin + size if begin < 0 else begin, size)
-    stop = begin + src.shape[dim]
-    kept = [self.narrow(dim, 0, begin), src.to(self.dtype), self.narrow(dim, stop, size - stop)]
-    return torch.cat([part for part in kept if part.shape[dim] != 0], dim)
+    pieces = [(begin, src)] if step == 1 else [(begin + at * step, src.narrow(dim, at, 1)) for at in range(count)]
+    parts, end = [], 0
+    for place, piece in pieces:
+        parts += [self.narrow(dim, end, place - end), piece.to(self.dtype)]
+        end = place + piece.shape[dim]
+    parts.append(self.narrow(dim, end, size - end))
+    return torch.cat([part for part in parts if part.shape[dim] != 0], dim)
 
 
 def _select_scatter(self: torch.Tensor, src: torch.Tensor, dim: int, index: int) -> torch.Tensor:

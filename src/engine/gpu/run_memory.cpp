@@ -90,16 +90,16 @@ Memory::~Memory() {
     if (event.handle != nullptr) (void)on_.runtime->destroy_event(event);
 }
 
-Result<std::unique_ptr<RunCache>> Memory::create_cache(std::span<const CachedLayer> layers,
-                                                       const KeyValueCacheOptions& options) {
+Result<std::unique_ptr<RunCache>> Memory::create_cache(const CachedParts& parts, const KeyValueCacheOptions& options) {
   ++layout_;
-  ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(layers, options, *on_.runtime, on_.device));
+  ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(parts.layers, options, *on_.runtime, on_.device));
   return std::unique_ptr<RunCache>(std::make_unique<Cache>(std::move(made), on_, stream_));
 }
 
-KeyValueCacheOptions Memory::passing_cache(std::span<const CachedLayer> layers, std::int64_t blocks) const {
-  KeyValueCacheOptions options{.blocks = blocks};
-  const bool is_exact = std::all_of(layers.begin(), layers.end(),
+KeyValueCacheOptions Memory::passing_cache(const CachedParts& parts, std::int64_t tokens) const {
+  KeyValueCacheOptions options{
+      .blocks = std::max<std::int64_t>(1, (tokens + kernels::kTokenGroup - 1) / kernels::kTokenGroup)};
+  const bool is_exact = std::all_of(parts.layers.begin(), parts.layers.end(),
                                     [](const CachedLayer& layer) { return layer.dtype == DType::kBFloat16; });
   if (is_exact) options.dtype = DType::kBFloat16;
   return options;

@@ -48,10 +48,10 @@ class Memory final : public RunMemory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  Result<std::unique_ptr<RunCache>> create_cache(std::span<const CachedLayer> layers,
+  Result<std::unique_ptr<RunCache>> create_cache(const CachedParts& parts,
                                                  const KeyValueCacheOptions& options) override;
   /// bfloat16 if all keys and values have that dtype already.
-  KeyValueCacheOptions passing_cache(std::span<const CachedLayer> layers, std::int64_t blocks) const override;
+  KeyValueCacheOptions passing_cache(const CachedParts& parts, std::int64_t tokens) const override;
   /// Programs capture their graphs again, since the communicators of the old graphs are gone.
   void forget_communicators() override { ++layout_; }
   void abort(std::string_view) override {}

@@ -17,6 +17,14 @@ struct OpInfo {
 
 /// Attention that caches its keys and values.
 inline constexpr std::string_view kCachedAttention = "accord.attention.default";
+/// Layers that keep a state for each sequence.
+inline constexpr std::string_view kCausalConvolution = "accord.causal_convolution.default";
+inline constexpr std::string_view kLinearRecurrence = "accord.linear_recurrence.default";
+
+/// Returns true for an op that keeps something of the tokens of each sequence in the cache.
+constexpr bool uses_cache(std::string_view op) {
+  return op == kCachedAttention || op == kCausalConvolution || op == kLinearRecurrence;
+}
 
 /// All known ops, sorted by name.
 std::span<const OpInfo> known_ops();

@@ -1,5 +1,6 @@
 #include "engine/host/memory.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace accord::engine::host {
@@ -22,14 +23,16 @@ class Cache final : public RunCache {
 
 }  // namespace
 
-Result<std::unique_ptr<RunCache>> Memory::create_cache(std::span<const CachedLayer> layers,
-                                                       const KeyValueCacheOptions& options) {
-  ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, options));
+Result<std::unique_ptr<RunCache>> Memory::create_cache(const CachedParts& parts, const KeyValueCacheOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(parts, options));
   return std::unique_ptr<RunCache>(std::make_unique<Cache>(std::move(made)));
 }
 
-KeyValueCacheOptions Memory::passing_cache(std::span<const CachedLayer>, std::int64_t blocks) const {
-  return {.blocks = blocks};
+KeyValueCacheOptions Memory::passing_cache(const CachedParts& parts, std::int64_t tokens) const {
+  const std::int64_t groups = std::max<std::int64_t>(1, (tokens + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
+  // One block, which has one copy of the states.
+  if (!parts.states.empty()) return {.blocks = 1, .block_tokens = groups * kernels::kTokenGroup};
+  return {.blocks = groups};
 }
 
 Status Memory::set_batch(std::span<const BatchRows>, const RunCache* cache) {

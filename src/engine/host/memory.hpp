@@ -11,9 +11,9 @@ class Memory final : public RunMemory {
  public:
   explicit Memory(int threads) : pool_(threads), run_(pool_) { run_.exchanges = &exchanges_; }
 
-  Result<std::unique_ptr<RunCache>> create_cache(std::span<const CachedLayer> layers,
+  Result<std::unique_ptr<RunCache>> create_cache(const CachedParts& parts,
                                                  const KeyValueCacheOptions& options) override;
-  KeyValueCacheOptions passing_cache(std::span<const CachedLayer> layers, std::int64_t blocks) const override;
+  KeyValueCacheOptions passing_cache(const CachedParts& parts, std::int64_t tokens) const override;
   void forget_communicators() override { exchanges_.clear(); }
   void abort(std::string_view reason) override { exchanges_.abort(reason); }
 

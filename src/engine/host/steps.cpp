@@ -13,6 +13,7 @@ const StepTable& steps() {
     set_collective_steps(*made);
     set_matrix_steps(*made);
     set_attention_steps(*made);
+    set_recurrence_steps(*made);
     set_expert_steps(*made);
     set_exchange_steps(*made);
     return made;

@@ -29,7 +29,7 @@ const std::unordered_map<std::string_view, KnownOp>& registry() {
           matrix_ops(), norm_ops(), exchange_ops(), expert_ops(), image_ops()},
          SeesNarrowFloats::kUnchanged);
     join({attention_ops(), cached_attention_ops()}, SeesNarrowFloats::kAsItsStepsDo);
-    join({reduction_ops(), softmax_ops()}, SeesNarrowFloats::kAsFloat32);
+    join({reduction_ops(), softmax_ops(), recurrence_ops()}, SeesNarrowFloats::kAsFloat32);
     return joined;
   }();
   return *map;

@@ -31,6 +31,7 @@ std::span<const OpEntry> norm_ops();
 // These see 16-bit floats as float32, unless the steps take them as they are:
 std::span<const OpEntry> attention_ops();
 std::span<const OpEntry> cached_attention_ops();
+std::span<const OpEntry> recurrence_ops();
 // These see 16-bit floats as float32:
 std::span<const OpEntry> reduction_ops();
 std::span<const OpEntry> softmax_ops();

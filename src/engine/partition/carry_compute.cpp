@@ -127,6 +127,37 @@ Result<ShardResult> carry_cached_attention(const ShardQuery& query) {
   return result;
 }
 
+// Channels are independent. Each rank uses its part of weights that all have whole.
+Result<ShardResult> carry_causal_convolution(const ShardQuery& query) {
+  const OptionalShard input = query.shard("input");
+  if (!input || input->dim != 1) return query.unsupported("only the channels of its input may be sharded");
+  ShardResult result{input};
+  for (const char* const name : {"weight", "bias"}) {
+    const auto id = tensor_argument(query.node, name);
+    if (!id) continue;
+    const OptionalShard& shard = query.shard(*id);
+    if (!shard) {
+      result.used_parts.push_back({*id, input->in_dim(0)});
+    } else if (*shard != input->in_dim(0)) {
+      return query.unsupported(fmt::format("its {} is sharded differently from its input", name));
+    }
+  }
+  return result;
+}
+
+// Heads are independent, as in attention: each rank computes its own.
+Result<ShardResult> carry_linear_recurrence(const ShardQuery& query) {
+  const OptionalShard value = query.shard("value");
+  for (const char* const name : {"query", "key", "value", "decay", "beta"}) {
+    const auto id = tensor_argument(query.node, name);
+    if (!id) continue;
+    const OptionalShard& shard = query.shard(*id);
+    if (!shard || !value || shard->dim != 1 || !line_up(*shard, *value))
+      return query.unsupported(fmt::format("the heads of its {} are not divided as those of its value", name));
+  }
+  return ShardResult{value};
+}
+
 // A table divided by columns yields rows that are divided in their last dimension. If the table is divided by rows,
 // each rank looks up the rows that it has and outputs zeros for the others.
 Result<ShardResult> carry_embedding(const ShardQuery& query) {

@@ -96,21 +96,21 @@ class Stages {
     std::uint64_t total = 0;
     for (const std::uint64_t bytes : costs_) total += bytes;
     const auto share = static_cast<double>(total) / place_.size;
-    // Weights up to and including each node, and layers of attention with a cache before it.
+    // Weights up to and including each node, and ops with a cache before it.
     std::vector<double> before;
-    std::vector<int> attention = {0};
+    std::vector<int> cached = {0};
     double bytes = 0;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       bytes += static_cast<double>(costs_[i]);
       before.push_back(bytes);
-      attention.push_back(attention.back() + (graph_.nodes[i].op == kCachedAttention ? 1 : 0));
+      cached.push_back(cached.back() + (uses_cache(graph_.nodes[i].op) ? 1 : 0));
     }
-    const bool has_cached_attention = attention.back() > 0;
-    if (has_cached_attention && attention.back() < place_.size) {
+    const bool has_cache = cached.back() > 0;
+    if (has_cache && cached.back() < place_.size) {
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("group \"{}\" has {} ranks, but the model has {} layers of attention: use at most as "
+                    fmt::format("group \"{}\" has {} ranks, but the model has {} layers with a cache: use at most as "
                                 "many stages",
-                                group_, place_.size, attention.back()));
+                                group_, place_.size, cached.back()));
     }
     std::int64_t begin = 0;
     for (int stage = 0; stage + 1 < place_.size; ++stage) {
@@ -120,8 +120,8 @@ class Stages {
       for (std::int64_t i = begin; i < nodes - later; ++i) {
         const auto index = static_cast<std::size_t>(i);
         if (!staged_[index]) continue;
-        if (has_cached_attention && (attention[index + 1] == attention[static_cast<std::size_t>(begin)] ||
-                                     attention.back() - attention[index + 1] < later)) {
+        if (has_cache && (cached[index + 1] == cached[static_cast<std::size_t>(begin)] ||
+                          cached.back() - cached[index + 1] < later)) {
           continue;
         }
         // Each crossing value weighs as much as a tenth of a share.

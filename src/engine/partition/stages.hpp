@@ -11,7 +11,7 @@ namespace accord::engine {
 /// Returns the part of `graph` (this rank's shard of the model, without dead nodes) that stage `place.rank` of
 /// `place.size` runs. Stages follow each other in the order of the nodes and have about equal bytes of weights,
 /// counted as in the `whole` model, so that all ranks find the same stages. They are cut where few values cross. If
-/// the model has attention with a cache, each stage has at least one such layer.
+/// the model has layers with a cache, each stage has at least one.
 ///
 /// "accord.recv" receives the values of earlier stages, and "accord.send" passes values on. Each stage itself computes
 /// what depends on the inputs alone. Every rank gets every output: "accord.broadcast" sends it from the stage that

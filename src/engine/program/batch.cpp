@@ -33,6 +33,16 @@ Result<Heads> heads_of(const Graph& graph, const Node& node, std::string_view ar
   return Heads{shape[1].constant(), shape[3].constant(), value.dtype};
 }
 
+Result<std::int64_t> constant_size(const Graph& graph, const Node& node, std::string_view argument, std::size_t dim) {
+  const auto id = tensor_argument(node, argument);
+  if (!id)
+    return Status(StatusCode::kCorrupt, fmt::format("{}: argument \"{}\" is missing", node_text(node), argument));
+  const SymbolicShape& shape = graph.values[static_cast<std::size_t>(*id)].shape;
+  if (dim < shape.size() && shape[dim].is_constant()) return shape[dim].constant();
+  return Status(StatusCode::kUnsupported, fmt::format("{}: its {} is {}, whose size {} is no constant", node_text(node),
+                                                      argument, shape_text(shape), dim));
+}
+
 }  // namespace
 
 Result<std::vector<CachedLayer>> cached_layers(const Graph& graph) {
@@ -60,6 +70,42 @@ Result<std::vector<CachedLayer>> cached_layers(const Graph& graph) {
     layers.push_back(layer);
   }
   return layers;
+}
+
+Result<std::vector<CachedState>> cached_states(const Graph& graph) {
+  std::vector<CachedState> states;
+  std::map<std::int64_t, const Node*> node_of_state;
+  for (const Node& node : graph.nodes) {
+    const bool convolves = node.op == kCausalConvolution;
+    if (!convolves && node.op != kLinearRecurrence) continue;
+    CachedState state;
+    ACCORD_ASSIGN_OR_RETURN(state.state, integer_argument(node, "state"));
+    if (convolves) {  // weight: [channels, taps]
+      ACCORD_ASSIGN_OR_RETURN(const std::int64_t channels, constant_size(graph, node, "weight", 0));
+      ACCORD_ASSIGN_OR_RETURN(const std::int64_t taps, constant_size(graph, node, "weight", 1));
+      state.floats = channels * (taps - 1);
+    } else {  // key: [tokens, key heads, key size], value: [tokens, heads, value size]
+      state.floats = 1;
+      for (const auto& [argument, dim] : {std::pair{"key", 2}, {"value", 1}, {"value", 2}}) {
+        ACCORD_ASSIGN_OR_RETURN(const std::int64_t size, constant_size(graph, node, argument, dim));
+        state.floats *= size;
+      }
+    }
+    const auto [other, is_new] = node_of_state.emplace(state.state, &node);
+    if (!is_new) {
+      return Status(StatusCode::kCorrupt, fmt::format("{} and {} both have state {}", node_text(node),
+                                                      node_text(*other->second), state.state));
+    }
+    states.push_back(state);
+  }
+  return states;
+}
+
+Result<CachedParts> cached_parts(const Graph& graph) {
+  CachedParts parts;
+  ACCORD_ASSIGN_OR_RETURN(parts.layers, cached_layers(graph));
+  ACCORD_ASSIGN_OR_RETURN(parts.states, cached_states(graph));
+  return parts;
 }
 
 Status check(const KeyValueCacheOptions& options) {

@@ -26,6 +26,24 @@ struct CachedLayer {
   DType dtype = DType::kFloat32;  ///< bfloat16 if a cache of it rounds no key or value, else float32
 };
 
+/// The state that a layer keeps after a token: this rank's part.
+struct CachedState {
+  std::int64_t state = 0;  ///< its number
+  std::int64_t floats = 0;
+};
+
+/// What a cache keeps for the sequences of a graph.
+struct CachedParts {
+  std::vector<CachedLayer> layers;
+  std::vector<CachedState> states;
+  bool empty() const { return layers.empty() && states.empty(); }
+};
+
+/// Returns the states of `graph` (cut for this rank), as cached_layers() does its attention layers.
+Result<std::vector<CachedState>> cached_states(const Graph& graph);
+/// Returns both.
+Result<CachedParts> cached_parts(const Graph& graph);
+
 /// Returns the attention layers of `graph` (cut for this rank). Fails with kCorrupt if two have the same number, and
 /// with kUnsupported for sizes that are not constants.
 Result<std::vector<CachedLayer>> cached_layers(const Graph& graph);

@@ -38,10 +38,10 @@ class RunMemory {
   virtual ~RunMemory() = default;
 
   /// Errors as for KeyValueCache::create(). REQUIRES: nothing runs.
-  virtual Result<std::unique_ptr<RunCache>> create_cache(std::span<const CachedLayer> layers,
+  virtual Result<std::unique_ptr<RunCache>> create_cache(const CachedParts& parts,
                                                          const KeyValueCacheOptions& options) = 0;
-  /// The options of a cache for runs without sequences, in which each run begins anew.
-  virtual KeyValueCacheOptions passing_cache(std::span<const CachedLayer> layers, std::int64_t blocks) const = 0;
+  /// The options of a cache for runs of up to `tokens` tokens without sequences, in which each run begins anew.
+  virtual KeyValueCacheOptions passing_cache(const CachedParts& parts, std::int64_t tokens) const = 0;
   /// Other communicators are bound from now on.
   virtual void forget_communicators() = 0;
   /// Releases peers that wait for this context outside of the engine's communicators.

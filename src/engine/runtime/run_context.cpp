@@ -154,11 +154,11 @@ void RunContext::abort_peers(const Status& failure) {
 Status RunContext::create_cache(const KeyValueCacheOptions& options) {
   const BusyGuard guard(busy_);
   ACCORD_RETURN_IF_ERROR(check_entered(guard));
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
-  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
+  ACCORD_ASSIGN_OR_RETURN(const CachedParts parts, cached_parts(engine_->graph()));
+  if (parts.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no cached attention");
   ACCORD_RETURN_IF_ERROR(begin());
   programs_.synchronized.clear();
-  return caches_.create(*memory_, layers, options);
+  return caches_.create(*memory_, parts, options);
 }
 
 Status RunContext::copy_block(std::int32_t from, std::int32_t to) {

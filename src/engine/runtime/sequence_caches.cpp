@@ -14,11 +14,10 @@ SequenceCaches::~SequenceCaches() {
   engine_.budget().release({kCaches, bytes() + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
 }
 
-Status SequenceCaches::create(RunMemory& memory, std::span<const CachedLayer> layers,
-                              const KeyValueCacheOptions& options) {
+Status SequenceCaches::create(RunMemory& memory, const CachedParts& parts, const KeyValueCacheOptions& options) {
   engine_.budget().release({kCaches, bytes()});
   cache_.reset();
-  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory.create_cache(layers, options));
+  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory.create_cache(parts, options));
   const Status fits = engine_.budget().reserve({kCaches, made->bytes()});
   if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made->bytes()));
   cache_ = std::move(made);
@@ -63,16 +62,16 @@ Status SequenceCaches::set_batch(RunMemory& memory, const Program& program,
 
 // Treats all rows as one new sequence, in a cache that grows to the longest.
 Status SequenceCaches::set_whole_batch(RunMemory& memory, std::int64_t rows) {
-  const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
-  if (!temporary_cache_ || temporary_cache_->options().blocks < blocks) {
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_.graph()));
+  const auto tokens = [](const KeyValueCacheOptions& options) { return options.blocks * options.block_tokens; };
+  if (!temporary_cache_ || tokens(temporary_cache_->options()) < rows) {
+    ACCORD_ASSIGN_OR_RETURN(const CachedParts parts, cached_parts(engine_.graph()));
     if (temporary_cache_) engine_.budget().release({kCaches, temporary_cache_->bytes()});
     temporary_cache_.reset();
     ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made,
-                            memory.create_cache(layers, memory.passing_cache(layers, blocks)));
+                            memory.create_cache(parts, memory.passing_cache(parts, rows)));
     ACCORD_RETURN_IF_ERROR(engine_.budget().reserve({kCaches, made->bytes()}));
     temporary_cache_ = std::move(made);
-    temporary_blocks_.resize(static_cast<std::size_t>(blocks));
+    temporary_blocks_.resize(static_cast<std::size_t>(temporary_cache_->options().blocks));
     std::iota(temporary_blocks_.begin(), temporary_blocks_.end(), 0);
   }
   if (rows > 0) batch_.push_back({0, {rows, 0, temporary_blocks_}});

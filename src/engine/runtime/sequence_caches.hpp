@@ -26,8 +26,8 @@ class SequenceCaches {
   SequenceCaches(const SequenceCaches&) = delete;
   SequenceCaches& operator=(const SequenceCaches&) = delete;
 
-  /// Replaces the cache by one for these layers of the engine.
-  Status create(RunMemory& memory, std::span<const CachedLayer> layers, const KeyValueCacheOptions& options);
+  /// Replaces the cache by one for these parts of the engine's graph.
+  Status create(RunMemory& memory, const CachedParts& parts, const KeyValueCacheOptions& options);
   /// Implements EngineContext::copy_block().
   Status copy_block(std::int32_t from, std::int32_t to);
   /// Size of the cache that create() made.

@@ -4,10 +4,15 @@
 
 #include <algorithm>
 
+#include "base/rounding.hpp"
+#include "engine/program/batch.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 
 namespace accord::engine {
 namespace {
+
+// Tokens of a block of the cache. A state is some megabytes per layer, so that a copy for 16 tokens would be too much.
+constexpr std::int32_t kBlockTokens = 16, kBlockTokensWithStates = 256;
 
 Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOptions& options) {
   const std::optional<LanguageModelEntry>& model = engine.model().language_model;
@@ -20,17 +25,22 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
                   "this package is not a language model: export a model of transformers without example inputs");
   }
   PlanLimits limits;
-  limits.block_tokens = options.block_tokens;
   limits.max_context = static_cast<std::int32_t>(model->max_context);
+  limits.block_tokens = options.block_tokens;
+  if (limits.block_tokens == 0) {
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedState> states, cached_states(engine.graph()));
+    limits.block_tokens = states.empty() ? kBlockTokens : std::min(kBlockTokensWithStates, limits.max_context);
+    limits.block_tokens = round_up(limits.block_tokens, kBlockTokens);
+  }
   limits.vocabulary = static_cast<std::int32_t>(std::stoll(vocabulary));
   limits.max_sequences = options.max_sequences;
   limits.max_rows = options.max_rows;
   const std::int64_t tokens = options.cache_tokens == 0 ? limits.max_context : options.cache_tokens;
-  if (tokens < 1 || options.block_tokens < 1) {
+  if (tokens < 1 || limits.block_tokens < 1) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a cache cannot have {} tokens in blocks of {}", tokens, options.block_tokens));
+                  fmt::format("a cache cannot have {} tokens in blocks of {}", tokens, limits.block_tokens));
   }
-  limits.blocks = static_cast<std::int32_t>((tokens + options.block_tokens - 1) / options.block_tokens);
+  limits.blocks = static_cast<std::int32_t>((tokens + limits.block_tokens - 1) / limits.block_tokens);
   return limits;
 }
 

@@ -61,6 +61,7 @@ for shape in (
 ):
     CONSTANTS[shape] = floats(*shape)
 
+STATES = [floats(37, 2, 5), floats(37, 2, 5), floats(37, 4, 9)]
 KEYS_AND_VALUES = [floats(1, 2, 37, 8), floats(1, 2, 37, 5)]
 
 # op -> [(function, its inputs), ...]. Tensors of this module that a function uses become weights of the package.
@@ -68,6 +69,22 @@ CASES = {
     "accord.attention.default": [
         (lambda q, k, v: torch.ops.accord.attention(q, k, v, 0, 0.3), floats(1, 4, 37, 8), *KEYS_AND_VALUES),
         (lambda q, k, v: torch.ops.accord.attention(q, k, v, 0, 1.0, 5, 2.0), floats(1, 6, 37, 8), *KEYS_AND_VALUES),
+    ],
+    "accord.causal_convolution.default": [
+        (lambda x, w: torch.ops.accord.causal_convolution(x, w, 0), floats(37, 6), floats(6, 4)),
+        (lambda x, w, b: torch.ops.accord.causal_convolution(x.T, w, 0, b), floats(6, 37), floats(6, 1), floats(6)),
+    ],
+    "accord.linear_recurrence.default": [
+        (lambda q, k, v, d: torch.ops.accord.linear_recurrence(q, k / 3, v, d.sigmoid(), 0), *STATES, floats(37, 4, 1)),
+        (
+            lambda q, k, v, d, b: torch.ops.accord.linear_recurrence(
+                q.transpose(0, 1), k / 3, v, d.sigmoid(), 0, b.sigmoid()
+            ),
+            floats(2, 37, 5),
+            *STATES[1:],
+            floats(37, 4, 5),
+            floats(37, 4, 1),
+        ),
     ],
     "accord.experts.default": [
         (lambda x: torch.ops.accord.experts(x, CHOSEN, X[:, :2], *EXPERTS), X),
@@ -299,6 +316,13 @@ def rows(h: torch.Tensor) -> torch.Tensor:
     return h.permute(0, 2, 1, 3).reshape(-1, 16)
 
 
+TAPS = floats(16, 4)
+
+
+def heads_of_rows(h):
+    return h.reshape(-1, 4, 4)
+
+
 def of_positive(function):
     return lambda h: function(h.abs() + 1)
 
@@ -332,6 +356,10 @@ BETWEEN = {
     "layer_norm": lambda h: rows(functional.layer_norm(heads(h), (4,))),
     "rms_norm": lambda h: rows(functional.rms_norm(heads(h), (4,))),
     "attention": lambda h: rows(functional.scaled_dot_product_attention(heads(h), heads(h), heads(h))),
+    "causal convolution": lambda h: torch.ops.accord.causal_convolution(h, TAPS, 0, TAPS[:, 0]),
+    "linear recurrence": lambda h: torch.ops.accord.linear_recurrence(
+        *(heads_of_rows(x) for x in (h, h / 2, h, h.sigmoid())), 0, heads_of_rows(h.sigmoid())[..., :1]
+    ).reshape(-1, 16),
     "bmm": lambda h: rows(torch.bmm(torch.bmm(heads(h)[0], heads(h)[0].transpose(1, 2)), heads(h)[0])[None]),
 }
 

@@ -119,7 +119,7 @@ def too_many_stages(comm, path):
 
 def test_more_stages_than_layers_are_rejected(ranks, llama, tmp_path):
     for message in ranks(5).run(too_many_stages, llama):
-        assert 'group "pp" has 5 ranks, but the model has 4 layers of attention' in message
+        assert 'group "pp" has 5 ranks, but the model has 4 layers with a cache' in message
     path = accord.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), path=tmp_path / "m.accord")
     for message in ranks(2).run(too_many_stages, str(path)):
         assert "cannot be cut into as many stages" in message

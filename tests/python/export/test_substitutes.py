@@ -27,6 +27,12 @@ def row_written(x):
     return x
 
 
+def every_third_written(x):
+    x = x.clone()
+    x[..., 1:5:3] = x[..., :2] * 2
+    return x
+
+
 def turned(x, angles):
     numbers = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
     factors = torch.polar(torch.ones_like(angles), angles) * 2.0
@@ -41,6 +47,7 @@ CASES = {
     "scatter values": (lambda x, ids, values: x.scatter(1, ids, values), ZEROS - 1, BEST, torch.rand(3, 2)),
     "write in parts": (written, X, X + 1),
     "write rows": (row_written, X),
+    "write every third column": (every_third_written, X),
     "repeat": (lambda x: x.repeat(2, 1, 3), X),
     "repeat with more dimensions": (lambda x: x.repeat(2, 1, 1, 2, 1), X),
     "largest": (lambda x: (x.max(), x.min()), X),

@@ -1,0 +1,107 @@
+// The columns of a recurrence's state are independent of each other: a few vectors of columns pass through all rows
+// before the next ones, so that their part of the state stays in the L1 cache. All sums are in a fixed order.
+#include "kernels/recurrence.hpp"
+
+#include <algorithm>
+
+#include "kernels/simd_targets.hpp"
+
+// Highway's files must come in this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/recurrence.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Computes kVectors vectors of columns from `column` on.
+template <int kVectors, class D>
+void RecurColumns(D d, const LinearRecurrence& call, float* state, std::int64_t column) {
+  using V = hn::Vec<D>;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t decay_step = call.decay_size == 1 ? 0 : 1;
+  state += column;
+  for (std::int64_t row = 0; row < call.rows; ++row) {
+    const float* const query = call.query.data + row * call.query.stride;
+    const float* const key = call.key.data + row * call.key.stride;
+    const float* const decay = call.decay.data + row * call.decay.stride;
+    V change[kVectors], sum[kVectors];
+    for (int i = 0; i < kVectors; ++i) {
+      change[i] = hn::LoadU(d, call.value.data + row * call.value.stride + column + i * lanes);
+      sum[i] = hn::Zero(d);
+    }
+    if (call.beta != nullptr) {
+      for (std::int64_t k = 0; k < call.key_size; ++k) {
+        const V factor = hn::Set(d, key[k] * decay[k * decay_step]);
+        for (int i = 0; i < kVectors; ++i)
+          sum[i] = hn::MulAdd(factor, hn::LoadU(d, state + k * call.value_size + i * lanes), sum[i]);
+      }
+      const V beta = hn::Set(d, call.beta[row * call.beta_stride]);
+      for (int i = 0; i < kVectors; ++i) {
+        change[i] = hn::Mul(beta, hn::Sub(change[i], sum[i]));
+        sum[i] = hn::Zero(d);
+      }
+    }
+    for (std::int64_t k = 0; k < call.key_size; ++k) {
+      const V factor = hn::Set(d, decay[k * decay_step]), add = hn::Set(d, key[k]), read = hn::Set(d, query[k]);
+      for (int i = 0; i < kVectors; ++i) {
+        float* const at = state + k * call.value_size + i * lanes;
+        const V after = hn::MulAdd(add, change[i], hn::Mul(factor, hn::LoadU(d, at)));
+        hn::StoreU(after, d, at);
+        sum[i] = hn::MulAdd(read, after, sum[i]);
+      }
+    }
+    for (int i = 0; i < kVectors; ++i) hn::StoreU(sum[i], d, call.y.data + row * call.y.stride + column + i * lanes);
+  }
+}
+
+void Recur(const LinearRecurrence& call, float* state) {
+  constexpr int kVectors = 4;
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 1> single;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t column = 0;
+  for (; column + kVectors * lanes <= call.value_size; column += kVectors * lanes)
+    RecurColumns<kVectors>(d, call, state, column);
+  for (; column + lanes <= call.value_size; column += lanes) RecurColumns<1>(d, call, state, column);
+  for (; column < call.value_size; ++column) RecurColumns<1>(single, call, state, column);
+}
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace accord::kernels {
+
+HWY_EXPORT(Recur);
+
+void linear_recurrence(const LinearRecurrence& call, float* state) { HWY_DYNAMIC_DISPATCH(Recur)(call, state); }
+
+void causal_convolution(const CausalConvolution& call, const FloatRows& state) {
+  const std::int64_t before = call.taps - 1;
+  // Input `row` of the sequence, counted from the first of this call.
+  const auto input = [&](std::int64_t row) {
+    return row < 0 ? state.data + (before + row) * state.stride : call.x.data + row * call.x.stride;
+  };
+  for (std::int64_t row = 0; row < call.rows; ++row) {
+    float* const y = call.y.data + row * call.y.stride;
+    for (std::int64_t c = 0; c < call.channels; ++c) y[c] = call.bias == nullptr ? 0.0F : call.bias[c];
+    for (std::int64_t tap = 0; tap < call.taps; ++tap) {
+      const float* const x = input(row - before + tap);
+      const float* const weight = call.weight + tap;
+      for (std::int64_t c = 0; c < call.channels; ++c) y[c] += weight[c * call.taps] * x[c];
+    }
+  }
+  for (std::int64_t i = 0; i < before; ++i) {  // reads only rows that are not overwritten yet
+    const float* const from = input(call.rows - before + i);
+    std::copy(from, from + call.channels, state.data + i * state.stride);
+  }
+}
+
+}  // namespace accord::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,93 @@
+"""Models whose layers keep a state beside keys and values, or in their place: state space models, gated delta rules,
+convolutions. Their answers equal transformers', whatever is computed together and whatever is reused."""
+
+import numpy as np
+import pytest
+from tiers import mostly_slow
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from small_models import small_model  # noqa: E402
+from thread_ranks import on_threads  # noqa: E402
+
+import accord  # noqa: E402
+
+BLOCK = 16
+NEW = 8
+TYPES = ("mamba", "jamba", "qwen3_5_text", "lfm2", "bamba", "kimi_linear", "olmo_hybrid", "zamba2")
+
+
+def prompts():
+    """Shorter than a block, longer, and one that begins as another one does."""
+    made = [np.random.default_rng(length).integers(3, 64, length).tolist() for length in (5, 16, 53)]
+    return [*made, [*made[-1][: 2 * BLOCK], 7, 8, 9]]
+
+
+@torch.no_grad()
+def greedy(model, prompt):
+    ids = list(prompt)
+    for _ in range(NEW):
+        ids.append(int(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+def answers(language_model):
+    """Returns the tokens of each prompt's samples. All are computed together, in steps of at most 20 rows."""
+    streams = [language_model.submit(prompt, max_new_tokens=NEW, samples=2) for prompt in prompts()]
+    found = []
+    for stream in streams:
+        tokens = [[], []]
+        for event in stream:
+            if event.token is not None:
+                tokens[event.sample].append(event.token)
+        found.append(tokens)
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("model_type", mostly_slow(TYPES, "mamba", "qwen3_5_text"))
+def test_answers_equal_those_of_transformers(model_type, ranks, tmp_path):
+    model = small_model(model_type)
+    path = accord.export(model, path=tmp_path / "model.accord", sharding="auto")
+    expected = [[greedy(model, prompt)] * 2 for prompt in prompts()]
+
+    def run(comm):
+        with accord.load(path, {"tp": comm}) as engine:
+            # 12 blocks: some sequences wait, lose their blocks and are computed again.
+            made = accord.LanguageModel.create(
+                engine, block_tokens=BLOCK, cache_tokens=12 * BLOCK, max_sequences=8, max_rows=20
+            )
+            if comm.rank != 0:
+                return made.follow()
+            found = [answers(made) for _ in range(2)]  # the second time, the prompts' blocks are there
+            made.stop()
+            return found
+
+    for found in on_threads(ranks, run)[0]:
+        assert found == expected
+
+
+def test_a_state_is_kept_for_each_block_of_256_tokens(tmp_path):
+    model = small_model("mamba")
+    config = model.config
+    path = accord.export(model, path=tmp_path / "model.accord")
+    with accord.load(path) as engine:
+        made = accord.LanguageModel.create(engine, cache_tokens=1024)
+        inner, taps = config.intermediate_size, config.conv_kernel
+        floats = config.num_hidden_layers * (inner * config.state_size + inner * (taps - 1))
+        assert made.cache_bytes == pytest.approx(4 * 4 * floats, abs=64 * 2 * config.num_hidden_layers)
+        made.stop()
+
+
+def test_two_threads_export_models_with_states(tmp_path):
+    models = [small_model("mamba2") for _ in range(2)]
+
+    def export(comm):
+        return accord.export(models[comm.rank], path=tmp_path / f"{comm.rank}.accord", check=False)
+
+    first, second = on_threads(2, export)
+    with accord.load(first) as one, accord.load(second) as other:
+        ids = np.arange(3, 12)
+        given = (ids, np.arange(9), np.array([8]))
+        np.testing.assert_array_equal(one.run(*given)[0], other.run(*given)[0])
