@@ -13,7 +13,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,30 +25,17 @@ import transformers
 from accord.exporter.export import export
 from accord.gguf.file import read_file
 from accord.gguf.keys import read_keys
+from accord.gguf.positions import LONGROPE, Corrections
+from accord.gguf.tensors import Tensors
 from accord.gguf.tokenizer import tokenizer_config, tokenizer_json
+from accord.gguf.weights import only
 from accord.graph.errors import ExportError
 from accord.graph.traced import check_arguments
 from accord.package.progress import Progress
 from accord.package.sharding import Column, Row
 from accord.package.weights import Int4, Int8, Quantized
 
-# transformers' name: GGUF's name; "{}" is the number of a layer.
-NAMES = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-    "model.layers.{}.input_layernorm.weight": "blk.{}.attn_norm.weight",
-    "model.layers.{}.self_attn.q_proj.weight": "blk.{}.attn_q.weight",
-    "model.layers.{}.self_attn.k_proj.weight": "blk.{}.attn_k.weight",
-    "model.layers.{}.self_attn.v_proj.weight": "blk.{}.attn_v.weight",
-    "model.layers.{}.self_attn.o_proj.weight": "blk.{}.attn_output.weight",
-    "model.layers.{}.post_attention_layernorm.weight": "blk.{}.ffn_norm.weight",
-    "model.layers.{}.mlp.gate_proj.weight": "blk.{}.ffn_gate.weight",
-    "model.layers.{}.mlp.up_proj.weight": "blk.{}.ffn_up.weight",
-    "model.layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
-}
 DTYPES = ("float32", "bfloat16", "float16")
-ROPE_FACTORS = "rope_freqs.weight"  # Llama 3's divisors of its rotary frequencies
 
 
 def export_gguf(
@@ -108,61 +94,55 @@ def _tokenizer_texts(facts: Mapping) -> dict[str, dict]:
 
 def _model(
     tensors: Mapping, facts: Mapping, dtype: torch.dtype
-) -> tuple[transformers.LlamaForCausalLM, dict[str, Quantized]]:
+) -> tuple[transformers.PreTrainedModel, dict[str, Quantized]]:
     """Returns the model, and the codes of each layer whose matrix can keep its codes."""
     keys = read_keys(facts, tensors)
-    config = keys.config
+    config, tensors = keys.config, Tensors(tensors)
     with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(config)
-    used = set()
-
-    def take(name: str) -> torch.Tensor:
-        used.add(name)
-        kind = tensors[name].tensor_type
-        try:
-            return torch.from_numpy(gguf.dequantize(tensors[name].data, kind).copy())
-        except NotImplementedError as error:
-            raise ExportError(
-                f'its tensor "{name}" is of the type {kind.name}, which the package gguf cannot read'
-            ) from error
-
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+        empty = transformers.AutoModelForCausalLM.from_config(config)
     weights, quantized = {}, {}
-    for name, expected in model.state_dict().items():
+    for name, expected in empty.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        (layer,) = re.findall(r"\.(\d+)\.", name) or [""]
-        theirs = NAMES[name.replace(f".{layer}.", ".{}.") if layer else name].format(layer)
-        module = name.split(".")[-2]
-        if (shape := [int(size) for size in reversed(tensors[theirs].shape)]) != list(expected.shape):
-            raise ExportError(f'its tensor "{theirs}" is {shape}, but its keys make it {list(expected.shape)}')
-        order = _order(int(tensors[theirs].shape[1]), heads[module]) if module in heads else ...
-        weights[name] = take(theirs)[order].to(dtype)
-        is_product = module != "embed_tokens" or config.tie_word_embeddings
-        if is_product and (codes := _codes(tensors[theirs], order)) is not None:
-            quantized[name.removesuffix(".weight")] = codes
-    model.load_state_dict(weights, strict=False, assign=True)
-    model.tie_weights()
-    model.model.rotary_emb = type(model.model.rotary_emb)(config)
-    if ROPE_FACTORS in tensors:
-        factors, frequencies = take(ROPE_FACTORS), model.model.rotary_emb.inv_freq
-        if factors.shape != frequencies.shape:
-            raise ExportError(
-                f'its tensor "{ROPE_FACTORS}" has {factors.numel()} factors for {frequencies.numel()} frequencies'
-            )
-        frequencies /= factors
-    model.model.rotary_emb.attention_scaling *= keys.rotary_scale
-    if keys.attention_scale is not None:
-        for decoder in model.model.layers:
-            decoder.self_attn.scaling = keys.attention_scale
-    if unknown := sorted(tensors.keys() - used):
-        raise ExportError(f"it has tensors that a Llama has not: {', '.join(unknown[:5])}")
+        way = tensors.way_to_make(keys.architecture.weights, name)
+        order = _order(len(expected), getattr(config, way.heads)) if way.heads else ...
+        weights[name] = tensors.make(way, list(expected.shape))[order].to(dtype)
+        module = name.rpartition(".")[0]
+        is_product = isinstance(empty.get_submodule(module), torch.nn.Linear) or (
+            module == "model.embed_tokens" and config.tie_word_embeddings
+        )
+        if is_product and way.join is only and (codes := _codes(tensors.all[way.tensors[0]], order)) is not None:
+            quantized[module] = codes
+    model = type(empty).from_pretrained(None, config=config, state_dict=weights, dtype=dtype)
+    _correct(model, keys.corrections, tensors)
+    if unknown := tensors.unknown():
+        raise ExportError(
+            f'it has tensors that models of the architecture "{keys.architecture.name}" do not have: '
+            f"{', '.join(unknown[:5])}"
+        )
     return model.eval(), quantized
 
 
+def _correct(model: transformers.PreTrainedModel, corrections: Corrections, tensors: Tensors) -> None:
+    rotary = model.model.rotary_emb
+    if corrections.factors in LONGROPE:
+        tensors.known.update(LONGROPE)  # the other one has no effect
+    if corrections.factors is not None:
+        factors, frequencies = tensors.take(corrections.factors), rotary.inv_freq
+        if factors.shape != frequencies.shape:
+            raise ExportError(
+                f'its tensor "{corrections.factors}" has {factors.numel()} factors for {frequencies.numel()} frequencies'
+            )
+        frequencies /= factors
+    if corrections.rotary_scale != 1.0:
+        rotary.attention_scaling *= corrections.rotary_scale
+    if corrections.attention_scale is not None:
+        for decoder in model.model.layers:
+            decoder.self_attn.scaling = corrections.attention_scale
+
+
 def _order(rows: int, heads: int) -> np.ndarray:
-    """Returns the positions of a matrix's rows in the file: in queries and keys, llama.cpp rotates adjacent rows of a
-    head together, and transformers rows that are half a head apart."""
+    """Returns the positions of the rows of queries or keys in the file."""
     return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 

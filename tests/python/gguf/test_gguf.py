@@ -63,12 +63,12 @@ def test_a_file_has_tokenizer_chat_format_and_the_frequencies_of_llama_3(text_mo
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architecture": "bert"}, 'its architecture is "bert"; known is "llama"|lacks'),
+        ({"architecture": "bert"}, 'its architecture is "bert"; known are "llama", .*"gpt-oss"'),
         ({"kind": "bert"}, 'its tokenizer is "bert"'),
         ({"pre": "dots"}, 'cuts text as "dots"; known are gpt-2, smollm'),
         (
             {"more": [("blk.0.attn_q.bias", np.zeros(256, np.float32))]},
-            "tensors that a Llama has not: blk.0.attn_q.bias",
+            'tensors that models of the architecture "llama" do not have: blk.0.attn_q.bias',
         ),
     ],
 )

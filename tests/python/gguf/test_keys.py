@@ -82,7 +82,7 @@ REFUSED_KEYS = {
     "pooling_type": 1,
     "residual_scale": 0.2,
     "rope.dimension_count": 16,
-    "rope.scaling.type": "longrope",
+    "rope.scaling.type": "dynamic",
     "rope.scaling.yarn_attn_factor": 2.0,
     "tensor_data_layout": "column major",
     "use_parallel_residual": True,
@@ -100,7 +100,7 @@ def small_model(text_model):
 @pytest.mark.parametrize("key", REFUSED_KEYS)
 def test_an_unsupported_key_is_named(key, small_model, text_model, tmp_path):
     file = write(tmp_path / "m.gguf", small_model, text_model.tokenizer, keys={f"llama.{key}": REFUSED_KEYS[key]})
-    named = re.escape("longrope" if key == "rope.scaling.type" else f"llama.{key}")
+    named = re.escape("dynamic" if key == "rope.scaling.type" else f"llama.{key}")
     with pytest.raises(accord.ExportError, match=f"m.gguf: .*{named}"):
         accord.export_gguf(file, path=tmp_path / "m.accord")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf_conversion import ARCHITECTURES, keys_of, tensors_of
 from text_model import CONTEXT, TEMPLATE, torch, transformers
 
 import accord
@@ -33,20 +33,6 @@ LLAMA3_ROPE = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
-}
-GGUF_NAMES = {  # as llama.cpp names them
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
 }
 
 
@@ -78,45 +64,22 @@ def random_q6_k(shape: tuple[int, ...]) -> np.ndarray:
     return blocks.reshape(shape[0], -1)
 
 
-def llama_cpp_order(weight: np.ndarray, heads: int) -> np.ndarray:
-    """Reorders rows of query and key weights as llama.cpp's converter does."""
-    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
-
-
-def write(path: Path, model, tokenizer, types=("F32",), architecture="llama", more=(), keys=None, split=0, **tokens):
+def write(path: Path, model, tokenizer, types=("F32",), architecture="", more=(), keys=None, split=0, **tokens):
     """Writes a model as a GGUF file. `keys`: additional keys. `split`: the maximum number of tensors per part."""
-    config = model.config
-    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
-    writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(config.vocab_size)
+    name = gguf.MODEL_ARCH_NAMES[ARCHITECTURES[model.config.model_type]]
+    writer = gguf.GGUFWriter(path, architecture or name, split_max_tensors=split)
     add_tokenizer(writer, tokenizer, **tokens)
-    for number, (name, parameter) in enumerate(model.named_parameters()):
-        weight = parameter.detach().numpy()
-        if "q_proj" in name:
-            weight = llama_cpp_order(weight, config.num_attention_heads)
-        if "k_proj" in name:
-            weight = llama_cpp_order(weight, config.num_key_value_heads)
-        kind = gguf.GGMLQuantizationType[types[number % len(types)] if weight.ndim == 2 else "F32"]
+    for number, (tensor, weight) in enumerate(tensors_of(model)):
+        kind = gguf.GGMLQuantizationType[types[number % len(types)] if weight.ndim > 1 else "F32"]
         data = random_q6_k(weight.shape) if kind.name == "Q6_K" else gguf.quantize(weight, kind)
-        layer = re.sub(r"^model\.layers\.(\d+)\.", r"blk.\1.", name.removesuffix(".weight"))
-        for ours, theirs in GGUF_NAMES.items():
-            layer = layer.replace(ours, theirs)
-        writer.add_tensor(f"{layer}.weight", data, raw_dtype=kind)
-    for name, data in more:
-        writer.add_tensor(name, data)
+        writer.add_tensor(tensor, data, raw_dtype=kind)
+    for tensor, data in more:
+        writer.add_tensor(tensor, data)
     kinds = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32}
-    for name, value in (keys or {}).items():
+    usual = {f"{name}.{key}": value for key, value in keys_of(model.config).items()}
+    for key, value in {**usual, **(keys or {})}.items():
         kind = kinds.get(type(value), gguf.GGUFValueType.STRING)
-        writer.add_key_value(name, value, gguf.GGUFValueType.ARRAY if isinstance(value, list) else kind)
+        writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY if isinstance(value, list) else kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
