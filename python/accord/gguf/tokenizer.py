@@ -1,49 +1,33 @@
 """Converts the tokenizer of a GGUF file to a tokenizer.json.
 
-The file contains the tokens, their types, and the tokens to put around a text. The splitting of text into words
-before merges is specified by a name that llama.cpp defines. There are two kinds of tokenizers: "gpt2" is byte-level
-BPE with its merges. "llama" is SentencePiece with a score for each token: it merges the two neighbors whose joint
-token has the best score, so every way to form a token from two others becomes a merge, ordered by score.
+The file contains the tokens, their types, and the tokens to put around a text. There are these kinds of tokenizers:
+
+- "gpt2" is BPE of bytes with its merges; pre_tokenizers.py says how text is split before. "gemma4" is BPE of text.
+- "llama" is SentencePiece with a score for each token: it merges the two neighbors whose joint token has the best
+  score, so every way to form a token from two others becomes a merge, ordered by score.
+- "bert" is WordPiece. Tokens that begin a word have SentencePiece's space in front, instead of "##" before the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from accord.gguf.pre_tokenizers import WAYS, Way
 from accord.graph.errors import ExportError
 
 CONTROL, USER_DEFINED = 3, 4  # types of tokens
 SPACE = "\u2581"  # SentencePiece's space
-
-_LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_QWEN_2 = _LLAMA_3.replace(r"\p{N}{1,3}", r"\p{N}")
-
-
-def _byte_level(use_regex: bool) -> dict:
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
-
-
-def _split(regex: str) -> dict:
-    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, _byte_level(use_regex=False)]}
-
-
-_DIGITS = {"type": "Digits", "individual_digits": True}
-# How text is split before merges, by llama.cpp's name: the pre-tokenizer, and other differences.
-PRE_TOKENIZERS = {
-    "gpt-2": (_byte_level(use_regex=True), {}),
-    "smollm": ({"type": "Sequence", "pretokenizers": [_DIGITS, _byte_level(use_regex=True)]}, {}),
-    "llama-bpe": (_split(_LLAMA_3), {"ignore_merges": True}),
-    "qwen2": (_split(_QWEN_2), {"normalizer": {"type": "NFC"}}),
-}
+KINDS = {"gpt2": "byte-level BPE", "gemma4": "BPE", "llama": "SentencePiece", "bert": "WordPiece"}
+OTHER_KINDS = {"t5": "Unigram", "rwkv": "a trie", "plamo2": "PLaMo 2's", "none": "none"}
 
 
 def tokenizer_json(facts: Mapping) -> dict:
     """Returns the tokenizer.json of a file with these keys. Raises ExportError, which names whatever is unknown."""
-    kinds = {"gpt2": _byte_level_bpe, "llama": _sentence_piece}
     kind = facts["tokenizer.ggml.model"]
-    if kind not in kinds:
-        raise ExportError(f'its tokenizer is "{kind}"; known are "gpt2" (byte-level BPE) and "llama" (SentencePiece)')
+    if kind not in KINDS:
+        meaning = f" ({OTHER_KINDS[kind]})" if kind in OTHER_KINDS else ""
+        known = ", ".join(f'"{name}" ({what})' for name, what in KINDS.items())
+        raise ExportError(f'its tokenizer is "{kind}"{meaning}, which engines do not have; known are {known}')
     tokens, types = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {
@@ -55,7 +39,7 @@ def tokenizer_json(facts: Mapping) -> dict:
             for id, (token, type) in enumerate(zip(tokens, types, strict=True))
             if type in (CONTROL, USER_DEFINED)
         ],
-        **kinds[kind](facts, tokens),
+        **_parts(kind, facts, tokens),
     }
 
 
@@ -72,42 +56,91 @@ def tokenizer_config(facts: Mapping) -> dict:
     return config
 
 
-def _byte_level_bpe(facts: Mapping, tokens: list[str]) -> dict:
-    cut = facts.get("tokenizer.ggml.pre", "gpt-2")
-    if cut not in PRE_TOKENIZERS:
-        raise ExportError(f'its tokenizer cuts text as "{cut}"; known are {", ".join(PRE_TOKENIZERS)}')
-    pre_tokenizer, more = PRE_TOKENIZERS[cut]
-    merges = [merge.split(" ") for merge in facts["tokenizer.ggml.merges"]]
+def _parts(kind: str, facts: Mapping, tokens: list[str]) -> dict:
+    if kind == "llama":
+        return _sentence_piece(facts, tokens)
+    if kind == "bert":
+        return _word_piece(facts, tokens)
+    name = kind if kind == "gemma4" else facts.get("tokenizer.ggml.pre", "default")
+    if name not in WAYS:
+        raise ExportError(f'its tokenizer cuts text as "{name}"; known are {", ".join(WAYS)}')
+    return _bpe(facts, tokens, WAYS[name])
+
+
+def _bpe(facts: Mapping, tokens: list[str], way: Way) -> dict:
+    merges = [[merge[: (cut := merge.index(" ", 1))], merge[cut + 1 :]] for merge in facts["tokenizer.ggml.merges"]]
+    if not way.in_bytes:
+        return {
+            "normalizer": _replace(" ", SPACE),
+            "pre_tokenizer": None,
+            "post_processor": _frame(facts, tokens, begins=way.begins),
+            "decoder": {"type": "Sequence", "decoders": [_replace(SPACE, " "), *_OF_BYTE_TOKENS]},
+            "model": _model(tokens, merges, unk_token=_unknown(facts, tokens), fuse_unk=True, byte_fallback=True),
+        }
+    splits = [
+        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False} for regex in way.regexes
+    ]
+    bytes_only = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return {
-        "normalizer": more.get("normalizer"),
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": _frame(facts, tokens, begins=cut == "llama-bpe"),
-        "decoder": _byte_level(use_regex=True),
-        "model": _model(tokens, merges, ignore_merges=more.get("ignore_merges", False)),
+        "normalizer": {"type": way.normal_form} if way.normal_form else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, bytes_only]},
+        "post_processor": _frame(facts, tokens, begins=way.begins),
+        "decoder": bytes_only,
+        "model": _model(tokens, merges, ignore_merges=way.ignores_merges),
     }
+
+
+_OF_BYTE_TOKENS = ({"type": "ByteFallback"}, {"type": "Fuse"})
+
+
+def _replace(text: str, by: str) -> dict:
+    return {"type": "Replace", "pattern": {"String": text}, "content": by}
+
+
+def _unknown(facts: Mapping, tokens: list[str]) -> str | None:
+    id = facts.get("tokenizer.ggml.unknown_token_id")
+    return None if id is None else tokens[id]
 
 
 def _sentence_piece(facts: Mapping, tokens: list[str]) -> dict:
     begins_with_space = facts.get("tokenizer.ggml.add_space_prefix", True)
     normalizers = [{"type": "Prepend", "prepend": SPACE}] if begins_with_space else []
-    normalizers.append({"type": "Replace", "pattern": {"String": " "}, "content": SPACE})
-    decoders = [{"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"}]
-    decoders.append({"type": "Fuse"})
-    if begins_with_space:
-        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    unknown = facts.get("tokenizer.ggml.unknown_token_id")
+    strips = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if begins_with_space else []
+    merges = _merges_by_score(tokens, facts["tokenizer.ggml.scores"])
     return {
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "normalizer": {"type": "Sequence", "normalizers": [*normalizers, _replace(" ", SPACE)]},
         "pre_tokenizer": None,
         "post_processor": _frame(facts, tokens, begins=True),
-        "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": _model(
-            tokens,
-            _merges_by_score(tokens, facts["tokenizer.ggml.scores"]),
-            unk_token=None if unknown is None else tokens[unknown],
-            fuse_unk=True,
-            byte_fallback=True,
-        ),
+        "decoder": {"type": "Sequence", "decoders": [_replace(SPACE, " "), *_OF_BYTE_TOKENS, *strips]},
+        "model": _model(tokens, merges, unk_token=_unknown(facts, tokens), fuse_unk=True, byte_fallback=True),
+    }
+
+
+def _word_piece(facts: Mapping, tokens: list[str]) -> dict:
+    lowercase = facts.get("tokenizer.ggml.normalizer.lowercase", True)
+    types = facts["tokenizer.ggml.token_type"]
+    words = [
+        token if type == CONTROL else token[1:] if token.startswith(SPACE) else f"##{token}"
+        for token, type in zip(tokens, types, strict=True)
+    ]
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": facts.get("tokenizer.ggml.normalizer.strip_accents", lowercase),
+            "lowercase": lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": _frame(facts, tokens, begins=True, last="seperator", ends=True),
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": _unknown(facts, tokens),
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {word: id for id, word in enumerate(words)},
+        },
     }
 
 
@@ -142,14 +175,19 @@ def _model(tokens: list[str], merges: list[list[str]], **options) -> dict:
     }
 
 
-def _frame(facts: Mapping, tokens: list[str], begins: bool) -> dict | None:
-    """Returns the post-processor that adds tokens around a text. `begins`: whether it begins with one by default."""
-    has = {"bos": facts.get("tokenizer.ggml.add_bos_token", begins), "eos": facts.get("tokenizer.ggml.add_eos_token")}
+def _frame(facts: Mapping, tokens: list[str], begins: bool, last: str = "eos", ends: bool = False) -> dict | None:
+    """Returns the post-processor that adds tokens around a text. `begins`, `ends`: whether it does by default. `last`:
+    GGUF's name of the token at the end."""
+    short = {"seperator": "sep"}.get(last, last)
+    has = {
+        "bos": facts.get("tokenizer.ggml.add_bos_token", begins),
+        last: facts.get(f"tokenizer.ggml.add_{short}_token", ends),
+    }
     ids = {end: facts[f"tokenizer.ggml.{end}_token_id"] for end in has if has[end]}
     if not ids:
         return None
-    first, last = ([{"SpecialToken": {"id": tokens[ids[end]], "type_id": 0}}] if end in ids else [] for end in has)
-    one, other = ([*first, {"Sequence": {"id": name, "type_id": 0}}, *last] for name in "AB")
+    before, after = ([{"SpecialToken": {"id": tokens[ids[end]], "type_id": 0}}] if end in ids else [] for end in has)
+    one, other = ([*before, {"Sequence": {"id": name, "type_id": 0}}, *after] for name in "AB")
     return {
         "type": "TemplateProcessing",
         "single": one,
