@@ -11,6 +11,7 @@ Needs the PyPI package gguf, which reads the file, in addition to what export() 
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import os
 import tempfile
@@ -28,9 +29,11 @@ from accord.gguf.keys import read_keys
 from accord.gguf.positions import LONGROPE, Corrections
 from accord.gguf.tensors import Tensors
 from accord.gguf.tokenizer import tokenizer_config, tokenizer_json
-from accord.gguf.weights import only
+from accord.gguf.weights import Weight, only
 from accord.graph.errors import ExportError
+from accord.graph.modules import parts_of
 from accord.graph.traced import check_arguments
+from accord.package.expert_codes import QuantizedExperts, QuantizedStack, rows_of
 from accord.package.progress import Progress
 from accord.package.sharding import Column, Row
 from accord.package.weights import Int4, Int8, Quantized
@@ -94,25 +97,27 @@ def _tokenizer_texts(facts: Mapping) -> dict[str, dict]:
 
 def _model(
     tensors: Mapping, facts: Mapping, dtype: torch.dtype
-) -> tuple[transformers.PreTrainedModel, dict[str, Quantized]]:
+) -> tuple[transformers.PreTrainedModel, dict[str, Quantized | QuantizedExperts]]:
     """Returns the model, and the codes of each layer whose matrix can keep its codes."""
     keys = read_keys(facts, tensors)
     config, tensors = keys.config, Tensors(tensors)
     with torch.device("meta"):
         empty = transformers.AutoModelForCausalLM.from_config(config)
-    weights, quantized = {}, {}
+    weights, quantized, experts = {}, {}, {}
     for name, expected in empty.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        way = tensors.way_to_make(keys.architecture.weights, name)
+        way, module = tensors.way_to_make(keys.architecture.weights, name), name.rpartition(".")[0]
         order = _order(len(expected), getattr(config, way.heads)) if way.heads else ...
         weights[name] = tensors.make(way, list(expected.shape))[order].to(dtype)
-        module = name.rpartition(".")[0]
         is_product = isinstance(empty.get_submodule(module), torch.nn.Linear) or (
             module == "model.embed_tokens" and config.tie_word_embeddings
         )
         if is_product and way.join is only and (codes := _codes(tensors.all[way.tensors[0]], order)) is not None:
-            quantized[module] = codes
+            quantized |= _by_layers(module, codes, config)
+        if way.matrices:
+            experts.setdefault(module, {}).update(_codes_of_experts(way, tensors))
+    quantized |= {module: QuantizedExperts(matrices) for module, matrices in experts.items() if matrices}
     model = type(empty).from_pretrained(None, config=config, state_dict=weights, dtype=dtype)
     _correct(model, keys.corrections, tensors)
     if unknown := tensors.unknown():
@@ -162,3 +167,28 @@ def _codes(tensor: gguf.ReaderTensor, order) -> Quantized | None:
         minima = blocks[..., 2:4].copy().view(np.float16)[..., 0].astype(np.float32)
     halves = blocks[..., -16:]  # each byte contains elements i and i + 16
     return Quantized("int4", 32, np.concatenate((halves & 15, halves >> 4), -1).reshape(rows, -1), scales, minima)
+
+
+def _codes_of_experts(way: Weight, tensors: Tensors) -> dict[str, QuantizedStack]:
+    """Returns the codes by matrix: of a gate only if it has the type of what it gates, as kernels need it."""
+    given = [tensors.all[name] for name in way.tensors]
+    if len({tensor.tensor_type for tensor in given}) > 1:
+        return {}
+    codes = [tuple(_codes(tensor._replace(data=expert), ...) for expert in tensor.data) for tensor in given]
+    return {
+        matrix: QuantizedStack(of_experts)
+        for matrix, of_experts in zip(way.matrices, codes, strict=True)
+        if None not in of_experts
+    }
+
+
+def _by_layers(module: str, codes: Quantized, config: transformers.PreTrainedConfig) -> dict[str, Quantized]:
+    """Returns the codes of the layers into which export() splits a fused one."""
+    parts = parts_of(module.rpartition(".")[2], len(codes.codes), config)
+    if parts is None:
+        return {module: codes}
+    ends = list(itertools.accumulate(parts.values()))
+    return {
+        f"{module}.{part}": rows_of(codes, end - size, end)
+        for (part, size), end in zip(parts.items(), ends, strict=True)
+    }

@@ -37,7 +37,7 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
     return layer.eval()
 
 
-def _parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
+def parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
     """Returns the sizes of the parts that a layer of this name computes together, or None if it has only one."""
     heads, kv_heads, head = heads_of(config)
     parts = {
@@ -59,7 +59,7 @@ def _other(name: str, module: torch.nn.Module, config) -> torch.nn.Module | None
     if not transposed and not is_linear:
         return None
     weight = module.weight.t() if transposed else module.weight
-    parts = _parts_of(name, weight.shape[0], config)
+    parts = parts_of(name, weight.shape[0], config)
     if parts:
         return Parts(weight, module.bias, parts)
     return None if type(module) is torch.nn.Linear else _linear(weight, module.bias)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from accord.graph.errors import ExportError
+from accord.package.expert_codes import QuantizedExperts, QuantizedStack
 from accord.package.float8_codes import FLOAT8, Float8Codes, Float8Experts
 from accord.package.sharding import DIVIDED, EMBEDDING, EXPERTS, LINEAR, TensorSharding, pattern_matcher
 
@@ -105,7 +106,7 @@ class Packing:
     minima: bool = False
     scales: str = "float16"  # float32 for float8_e4m3fn
     groups: int = 0  # of a convolution, [out, in, ..], which is packed as [groups, out / groups, .. * in]
-    quantized: Quantized | Float8Codes | None = field(
+    quantized: Quantized | QuantizedStack | Float8Codes | None = field(
         default=None, compare=False, repr=False
     )  # its codes, if it is already quantized
 
@@ -242,7 +243,7 @@ class PackedTensor:
 
 def plan_packings(
     parts: Sequence[tuple[ExportedGraph, Mapping[str, TensorSharding]]],
-    weights: str | Mapping[str, str | Format | Quantized | Float8Codes | Float8Experts] | None,
+    weights: str | Mapping[str, str | Format | Quantized | Float8Codes | Float8Experts | QuantizedExperts] | None,
 ) -> list[dict[str, Packing]]:
     """Returns, for each graph, the packing of each tensor that only products use. parts: graphs with the shardings of
     their tensors. A pattern of `weights` that applies to no layer is an error."""
@@ -277,7 +278,7 @@ def _plan_packing(
             module.rsplit(".", 1)[-1] == "lm_head" for module in modules[name]
         )
         wanted = _wanted(weights, modules[name], is_head, decided)
-        if isinstance(wanted, Float8Experts):
+        if isinstance(wanted, (Float8Experts, QuantizedExperts)):
             wanted = wanted.matrices.get(name.rpartition(".")[2])
         packings[name] = _packing(wanted, tensor, shardings.get(name), of_products, groups)
         layers.update(modules[name])
@@ -320,7 +321,7 @@ def _modules_of(graph: ExportedGraph) -> dict[str, list[str]]:
 
 def _wanted(
     weights, modules: list[str], is_head: bool, decided: set[str]
-) -> Format | Quantized | Float8Codes | Float8Experts | None:
+) -> Format | Quantized | Float8Codes | Float8Experts | QuantizedExperts | None:
     if weights is None:
         return None
     if not isinstance(weights, Mapping):
@@ -335,8 +336,8 @@ def _wanted(
     return None
 
 
-def _format(given) -> Format | Quantized | Float8Codes | Float8Experts | None:
-    if isinstance(given, (Fp8, Float8Codes, Float8Experts)):
+def _format(given) -> Format | Quantized | Float8Codes | Float8Experts | QuantizedExperts | None:
+    if isinstance(given, (Fp8, Float8Codes, Float8Experts, QuantizedExperts)):
         return given
     if isinstance(given, (Int8, Int4, Quantized)):
         if given.group not in GROUPS:
@@ -360,6 +361,8 @@ def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, tran
         return Packing(str(tensor.dtype).removeprefix("torch."), transposed, groups=groups)
     if isinstance(wanted, Quantized):
         return _packing_of_codes(wanted, tensor, sharding)
+    if isinstance(wanted, QuantizedStack):
+        return _packing_of_stack(wanted, tensor, sharding)
     if isinstance(wanted, Float8Codes):
         return _packing_of_float8(wanted, tensor, sharding)
     if isinstance(wanted, Fp8):
@@ -380,6 +383,14 @@ def _packing_of_codes(quantized: Quantized, tensor: torch.Tensor, sharding: Tens
     if inputs % quantized.group or (sharding and sharding.dim == 1 and tensor.shape[1] % inputs):
         return Packing(str(tensor.dtype).removeprefix("torch."))
     return Packing(quantized.type, False, quantized.group, quantized.minima is not None, quantized=quantized)
+
+
+def _packing_of_stack(stack: QuantizedStack, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:
+    """The codes of experts stay unchanged if those of a matrix do."""
+    of_matrix = replace(sharding, dim=sharding.dim - 1) if sharding and sharding.dim > 0 else None
+    packings = [_packing_of_codes(expert, tensor[0], of_matrix) for expert in stack.experts]
+    kept = tuple(packing.quantized for packing in packings)
+    return replace(packings[0], quantized=None if kept[0] is None else QuantizedStack(kept))
 
 
 def _packing_of_float8(codes: Float8Codes, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:

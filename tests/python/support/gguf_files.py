@@ -70,7 +70,8 @@ def write(path: Path, model, tokenizer, types=("F32",), architecture="", more=()
     writer = gguf.GGUFWriter(path, architecture or name, split_max_tensors=split)
     add_tokenizer(writer, tokenizer, **tokens)
     for number, (tensor, weight) in enumerate(tensors_of(model)):
-        kind = gguf.GGMLQuantizationType[types[number % len(types)] if weight.ndim > 1 else "F32"]
+        is_float = weight.ndim == 1 or "ffn_gate_inp" in tensor or tensor.endswith(".bias")
+        kind = gguf.GGMLQuantizationType["F32" if is_float else types[number % len(types)]]
         data = random_q6_k(weight.shape) if kind.name == "Q6_K" else gguf.quantize(weight, kind)
         writer.add_tensor(tensor, data, raw_dtype=kind)
     for tensor, data in more:
@@ -87,8 +88,8 @@ def write(path: Path, model, tokenizer, types=("F32",), architecture="", more=()
     return path
 
 
-def logits_of_engine(path: Path, ids: np.ndarray) -> torch.Tensor:
-    with accord.load(path) as engine:
+def logits_of_engine(path: Path, ids: np.ndarray, groups=None) -> torch.Tensor:
+    with accord.load(path, groups) as engine:
         return torch.from_dlpack(engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0]).clone()
 
 

@@ -6,7 +6,7 @@ from text_model import CONTEXT, torch, transformers
 
 SIZES = {
     "hidden_size": 128,
-    "intermediate_size": 96,
+    "intermediate_size": 256,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -26,15 +26,15 @@ YARN = {
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 TWO_OF_FOUR = {"num_local_experts": 4, "num_experts_per_tok": 2}
-SMALL_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 64}
+SMALL_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 256}
 DEEPSEEK = {
     "num_key_value_heads": 4,
     "n_routed_experts": 8,
     "num_experts_per_tok": 3,
     "n_shared_experts": 2,
-    "moe_intermediate_size": 64,
+    "moe_intermediate_size": 256,
     "first_k_dense_replace": 1,
-    "q_lora_rank": 48,
+    "q_lora_rank": 64,
     "kv_lora_rank": 64,
     "qk_nope_head_dim": 32,
     "qk_rope_head_dim": 16,
@@ -71,9 +71,9 @@ MODELS = {
     "granitemoe": ("granitemoe", TWO_OF_FOUR | {"attention_multiplier": 0.2, "residual_multiplier": 0.6}),
     "qwen2": ("qwen2", {"rope_parameters": YARN}),
     "qwen3": ("qwen3", {"head_dim": 48, "tie_word_embeddings": True}),
-    "qwen2moe": ("qwen2_moe", SMALL_EXPERTS | {"shared_expert_intermediate_size": 80}),
+    "qwen2moe": ("qwen2_moe", SMALL_EXPERTS | {"shared_expert_intermediate_size": 256}),
     "qwen3moe": ("qwen3_moe", SMALL_EXPERTS | {"head_dim": 48, "norm_topk_prob": True}),
-    "gemma": ("gemma", {"head_dim": 48}),
+    "gemma": ("gemma", {"head_dim": 64}),
     "gemma2": (
         "gemma2",
         {"head_dim": 48, "query_pre_attn_scalar": 48, "sliding_window": 24, "attn_logit_softcapping": 2.0},
