@@ -63,3 +63,106 @@ def test_experts_in_other_types_are_converted(text_model, tmp_path):
     path = accord.export_gguf(file, path=tmp_path / "model.accord")
     ids = np.random.default_rng(0).integers(0, vocabulary, 100)
     torch.testing.assert_close(logits_of_engine(path, ids), logits_of(model, ids), rtol=1e-4, atol=1e-4)
+
+
+def test_experts_are_divided_one_by_one_with_their_bits(text_model, tmp_path):
+    vocabulary = len(text_model.tokenizer)
+    model = rounded(make_small("mixtral", vocabulary), "Q8_0")
+    file = write(tmp_path / "model.gguf", model, text_model.tokenizer, ("Q8_0",))
+    sharding = {"*.experts": accord.Expert(), "*": "auto"}
+    path = accord.export_gguf(file, path=tmp_path / "model.accord", sharding=sharding)
+    ids = np.random.default_rng(0).integers(0, vocabulary, 100)
+    for logits in on_threads(2, lambda comm: logits_of_engine(path, ids, {"tp": comm})):
+        torch.testing.assert_close(logits, logits_of(model, ids), rtol=1e-4, atol=1e-4)
+
+
+def test_a_gate_of_another_type_than_what_it_gates_becomes_floats(text_model, tmp_path):
+    file = write(
+        tmp_path / "model.gguf",
+        make_small("mixtral", len(text_model.tokenizer)),
+        text_model.tokenizer,
+        {"ffn_gate_exps": "Q8_0", "ffn_up_exps": "Q4_0", "ffn_down_exps": "Q4_0"},
+    )
+    path = accord.export_gguf(file, path=tmp_path / "model.accord")
+    assert {tensor["tensor"].split(".")[-1] for tensor in accord.inspect(path)["quantized"]} == {"down_proj"}
+
+
+REFUSED = {
+    "llama, several kinds of layers": ("llama", {"llama.attention.head_count_kv": [2, 2, 1, 2]}, "differs by layer"),
+    "mixtral, weights of experts as they are": ("mixtral", {"llama.expert_weights_norm": False}, "expert_weights_norm"),
+    "granite without positions": ("granite", {"granite.rope.scaling.finetuned": False}, "rope.scaling.finetuned"),
+    "gemma2, other positions in windows": ("gemma2", {"gemma2.rope.freq_base_swa": 5e5}, "has one base for all layers"),
+    "gemma3, a factor of attention": ("gemma3", {"gemma3.rope.scaling.attn_factor": 1.5}, "rope.scaling.attn_factor"),
+    "phi3, a part of values": ("phi3", {"phi3.attention.value_length": 16}, 'key "phi3.attention.value_length"'),
+    "deepseek2, groups of softmax": (
+        "deepseek2 with softmax",
+        {"deepseek2.expert_group_count": 4, "deepseek2.expert_group_used_count": 2},
+        '"deepseek2.expert_group_count" is 4, which an engine',
+    ),
+    "deepseek2, another gate": (
+        "deepseek2 with softmax",
+        {"deepseek2.expert_gating_func": 4},
+        '"deepseek2.expert_gating_func" is 4',
+    ),
+    "deepseek2, tokens ahead": (
+        "deepseek2 with sigmoid",
+        {"deepseek2.nextn_predict_layers": 1},
+        "nextn_predict_layers",
+    ),
+    "gpt-oss, a misspelled key": (
+        "gpt-oss",
+        {"gpt-oss.attention.sliding_windows": 8},
+        'nearest known one is "gpt-oss.attention.sliding_window',
+    ),
+    "qwen2 with a window": ("qwen2", {"qwen2.attention.sliding_window": 16}, "does not apply it to this architecture"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_keys_that_an_architecture_cannot_apply_are_named(case, text_model, tmp_path):
+    name, keys, message = REFUSED[case]
+    file = write(tmp_path / "m.gguf", make_small(name, len(text_model.tokenizer)), text_model.tokenizer, keys=keys)
+    with pytest.raises(accord.ExportError, match=f"m.gguf: .*{message}"):
+        accord.export_gguf(file, path=tmp_path / "m.accord")
+
+
+def test_tensors_of_another_shape_than_the_keys_say_are_named(text_model, tmp_path):
+    vocabulary = len(text_model.tokenizer)
+    for name, keys, message in (
+        (
+            "mixtral",
+            {"llama.feed_forward_length": 128},
+            r'"blk.0.ffn_gate_exps.weight" and "blk.0.ffn_up_exps.weight" is \[4, 256',
+        ),
+        (
+            "gpt-oss",
+            {"gpt-oss.attention.head_count": 8},
+            r'"blk.0.attn_sinks.weight" is \[4\], but its keys make it \[8\]',
+        ),
+        ("gemma2", {"gemma2.block_count": 5}, "m.gguf lacks 'blk.4.attn_q.weight'"),
+    ):
+        file = write(tmp_path / "m.gguf", make_small(name, vocabulary), text_model.tokenizer, keys=keys)
+        with pytest.raises(accord.ExportError, match=message):
+            accord.export_gguf(file, path=tmp_path / "m.accord")
+
+
+@pytest.mark.slow
+def test_older_files_of_deepseek_have_keys_and_values_in_one_tensor(text_model, tmp_path):
+    vocabulary = len(text_model.tokenizer)
+    model = make_small("deepseek2 with softmax", vocabulary)
+    keys = {"attention.head_count_kv": 4, "attention.key_length": 48, "attention.value_length": 32}
+    file = write(
+        tmp_path / "m.gguf",
+        model,
+        text_model.tokenizer,
+        keys={f"deepseek2.{name}": value for name, value in keys.items()}
+        | {"deepseek2.attention.key_length_mla": None, "deepseek2.attention.value_length_mla": None},
+        more=[
+            (f"blk.{number}.attn_kv_b.weight", layer.self_attn.kv_b_proj.weight.detach().numpy())
+            for number, layer in enumerate(model.model.layers)
+        ],
+        without=("attn_k_b", "attn_v_b"),
+    )
+    path = accord.export_gguf(file, path=tmp_path / "m.accord")
+    ids = np.random.default_rng(0).integers(0, vocabulary, 100)
+    torch.testing.assert_close(logits_of_engine(path, ids), logits_of(model, ids), rtol=1e-4, atol=1e-4)

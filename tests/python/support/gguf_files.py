@@ -64,14 +64,30 @@ def random_q6_k(shape: tuple[int, ...]) -> np.ndarray:
     return blocks.reshape(shape[0], -1)
 
 
-def write(path: Path, model, tokenizer, types=("F32",), architecture="", more=(), keys=None, split=0, **tokens):
-    """Writes a model as a GGUF file. `keys`: additional keys. `split`: the maximum number of tensors per part."""
+def write(
+    path: Path,
+    model,
+    tokenizer,
+    types=("F32",),
+    architecture="",
+    more=(),
+    keys=None,
+    split=0,
+    without=(),
+    **tokens,
+):
+    """Writes a model as a GGUF file. `types`: of matrices, in turn, or by name. `more` tensors; `without` tensors.
+    `keys`: additional keys, or None for a key that is left out. `split`: the maximum number of tensors per part."""
     name = gguf.MODEL_ARCH_NAMES[ARCHITECTURES[model.config.model_type]]
     writer = gguf.GGUFWriter(path, architecture or name, split_max_tensors=split)
     add_tokenizer(writer, tokenizer, **tokens)
     for number, (tensor, weight) in enumerate(tensors_of(model)):
-        is_float = weight.ndim == 1 or "ffn_gate_inp" in tensor or tensor.endswith(".bias")
-        kind = gguf.GGMLQuantizationType["F32" if is_float else types[number % len(types)]]
+        stem = tensor.split(".")[-2]
+        if stem in without:
+            continue
+        is_float = weight.ndim == 1 or stem == "ffn_gate_inp" or tensor.endswith(".bias")
+        given = types.get(stem, "F32") if isinstance(types, dict) else types[number % len(types)]
+        kind = gguf.GGMLQuantizationType["F32" if is_float else given]
         data = random_q6_k(weight.shape) if kind.name == "Q6_K" else gguf.quantize(weight, kind)
         writer.add_tensor(tensor, data, raw_dtype=kind)
     for tensor, data in more:
@@ -79,6 +95,8 @@ def write(path: Path, model, tokenizer, types=("F32",), architecture="", more=()
     kinds = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32}
     usual = {f"{name}.{key}": value for key, value in keys_of(model.config).items()}
     for key, value in {**usual, **(keys or {})}.items():
+        if value is None:
+            continue
         kind = kinds.get(type(value), gguf.GGUFValueType.STRING)
         writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY if isinstance(value, list) else kind)
     writer.write_header_to_file()
