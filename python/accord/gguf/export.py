@@ -2,8 +2,8 @@
 
 A GGUF file contains a model's sizes, its weights (in any precision), its tokenizer and its chat template. A
 transformers model is created with these sizes, gets the weights under transformers' names, and is exported; the bits
-of 4-bit and 8-bit matrices do not change. llama.cpp stores the rows of queries and keys in another order, because it
-applies rotary positions differently: the original order is restored.
+of 4-bit and 8-bit matrices do not change. architectures.py describes how keys become a configuration, and tensors
+weights.
 
 Needs the PyPI package gguf, which reads the file, in addition to what export() needs.
 """
@@ -54,9 +54,8 @@ def export_gguf(
     """Exports the language model in the GGUF `file` to the engine package `path` (NAME.accord) and returns its path.
     For a split file, `file` is any part; the other parts are beside it.
 
-    Supports files of the architecture "llama" (Llama, Mistral, SmolLM, ...) with weights of any type that the package
-    gguf reads (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q6_K, ...). The tokenizer (byte-level BPE or SentencePiece) and the
-    chat template are packaged as well.
+    docs/language-models.md lists the architectures and tokenizers. Weights may be of any type that the package gguf
+    reads (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q6_K, MXFP4, ...). The tokenizer and the chat template are packaged, too.
     `dtype`: of the engine's computation, and of weights that are not kept unchanged: "float32", which represents all
     of these types exactly, "bfloat16" or "float16".
     `weights`: "same" keeps matrices of Q4_0, Q4_1 and Q8_0 unchanged, in 4 or 8 bits. None converts all weights to

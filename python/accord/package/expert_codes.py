@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from accord.package.sharding import TensorSharding
-    from accord.package.weights import Quantized
+    from accord.package.weights import Packing, Quantized
 
 
 def rows_of(quantized: Quantized, begin: int, end: int) -> Quantized:
@@ -36,6 +36,15 @@ class QuantizedStack:
             parts = [expert.unit(of_matrix, number) for expert in parts]
         stacks = {name: np.stack([_arrays(part)[name] for part in parts]) for name in _arrays(parts[0])}
         return replace(parts[0], **stacks)
+
+    def packing(
+        self, sharding: TensorSharding | None, packing_of: Callable[[Quantized, TensorSharding | None], Packing]
+    ) -> Packing:
+        """Returns the packing of the stack, whose codes stay unchanged if those of a matrix do."""
+        of_matrix = replace(sharding, dim=sharding.dim - 1) if sharding and sharding.dim > 0 else None
+        packings = [packing_of(expert, of_matrix) for expert in self.experts]
+        kept = tuple(packing.quantized for packing in packings)
+        return replace(packings[0], quantized=None if kept[0] is None else QuantizedStack(kept))
 
 
 @dataclass(frozen=True)

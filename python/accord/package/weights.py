@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from accord.graph.errors import ExportError
@@ -106,9 +106,8 @@ class Packing:
     minima: bool = False
     scales: str = "float16"  # float32 for float8_e4m3fn
     groups: int = 0  # of a convolution, [out, in, ..], which is packed as [groups, out / groups, .. * in]
-    quantized: Quantized | QuantizedStack | Float8Codes | None = field(
-        default=None, compare=False, repr=False
-    )  # its codes, if it is already quantized
+    # Its codes, if it is already quantized.
+    quantized: Quantized | QuantizedStack | Float8Codes | None = field(default=None, compare=False, repr=False)
 
     @property
     def rounds(self) -> bool:
@@ -261,8 +260,7 @@ def _plan_packing(
     graph: ExportedGraph, shardings: Mapping[str, TensorSharding], weights, decided: set[str], layers: set[str]
 ) -> dict[str, Packing]:
     """Plans one graph. Adds to `decided` the patterns that applied, and to `layers` the layers with packed weights."""
-    modules = _modules_of(graph)
-    convolutions = _convolution_groups(graph)
+    modules, convolutions = _modules_of(graph), _convolution_groups(graph)
     packings = {}
     for name, tensor in graph.tensors.items():
         uses = [(op, argument) for op, argument, _ in graph.uses[name]]
@@ -362,7 +360,7 @@ def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, tran
     if isinstance(wanted, Quantized):
         return _packing_of_codes(wanted, tensor, sharding)
     if isinstance(wanted, QuantizedStack):
-        return _packing_of_stack(wanted, tensor, sharding)
+        return wanted.packing(sharding, lambda codes, divided: _packing_of_codes(codes, tensor[0], divided))
     if isinstance(wanted, Float8Codes):
         return _packing_of_float8(wanted, tensor, sharding)
     if isinstance(wanted, Fp8):
@@ -383,14 +381,6 @@ def _packing_of_codes(quantized: Quantized, tensor: torch.Tensor, sharding: Tens
     if inputs % quantized.group or (sharding and sharding.dim == 1 and tensor.shape[1] % inputs):
         return Packing(str(tensor.dtype).removeprefix("torch."))
     return Packing(quantized.type, False, quantized.group, quantized.minima is not None, quantized=quantized)
-
-
-def _packing_of_stack(stack: QuantizedStack, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:
-    """The codes of experts stay unchanged if those of a matrix do."""
-    of_matrix = replace(sharding, dim=sharding.dim - 1) if sharding and sharding.dim > 0 else None
-    packings = [_packing_of_codes(expert, tensor[0], of_matrix) for expert in stack.experts]
-    kept = tuple(packing.quantized for packing in packings)
-    return replace(packings[0], quantized=None if kept[0] is None else QuantizedStack(kept))
 
 
 def _packing_of_float8(codes: Float8Codes, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:
