@@ -2,7 +2,8 @@
 with oneDNN.
 
 All cores share each product. "xf32" and "xint8" give the type in which the rows are multiplied, if it is not
-bfloat16; "min" stands for minima, "g128" for groups of 128 instead of 32.
+bfloat16; "min" stands for minima, "g128" for groups of 128 instead of 32, "super" for scales of scales: GGUF's Q4_K,
+Q5_K and Q6_K.
 """
 
 from __future__ import annotations
@@ -31,8 +32,22 @@ FORMATS = [
     "int4min",
     "int4xf32",
     "int4xint8",
+    *(f"int{bits}super{rows}" for bits in (4, 5, 6) for rows in ("", "xf32", "xint8")),
 ]
-PREFILL = ["f32", "bf16", "f16", "int8", "int8g128", "int8xint8", "int4", "int4g128", "int4min", "int4xint8"]
+PREFILL = [
+    "f32",
+    "bf16",
+    "f16",
+    "int8",
+    "int8g128",
+    "int8xint8",
+    "int4",
+    "int4g128",
+    "int4min",
+    "int4xint8",
+    "int4super",
+    "int6super",
+]
 ITERATIONS = 30
 
 

@@ -46,6 +46,10 @@ struct Kind {
   Arithmetic arithmetic;
 };
 
+constexpr PackedFormat kSuperInt4{WeightType::kInt4, 32, Minimum::kPerGroup, DType::kInt8};  // GGUF's Q4_K
+constexpr PackedFormat kSuperInt5{WeightType::kInt5, 32, Minimum::kPerGroup, DType::kInt8};  // GGUF's Q5_K
+constexpr PackedFormat kSuperInt6{WeightType::kInt6, 16, Minimum::kNone, DType::kInt8};      // GGUF's Q6_K
+
 const std::map<std::string, Kind>& kinds() {
   static const std::map<std::string, Kind> kinds = {
       {"f32", {{WeightType::kFloat32}, Arithmetic::kFloat32}},
@@ -61,6 +65,15 @@ const std::map<std::string, Kind>& kinds() {
       {"int4min", {{WeightType::kInt4, 32, Minimum::kPerGroup}, Arithmetic::kBFloat16}},
       {"int4xf32", {{WeightType::kInt4, 32}, Arithmetic::kFloat32}},
       {"int4xint8", {{WeightType::kInt4, 32}, Arithmetic::kInt8}},
+      {"int4super", {kSuperInt4, Arithmetic::kBFloat16}},
+      {"int4superxf32", {kSuperInt4, Arithmetic::kFloat32}},
+      {"int4superxint8", {kSuperInt4, Arithmetic::kInt8}},
+      {"int5super", {kSuperInt5, Arithmetic::kBFloat16}},
+      {"int5superxf32", {kSuperInt5, Arithmetic::kFloat32}},
+      {"int5superxint8", {kSuperInt5, Arithmetic::kInt8}},
+      {"int6super", {kSuperInt6, Arithmetic::kBFloat16}},
+      {"int6superxf32", {kSuperInt6, Arithmetic::kFloat32}},
+      {"int6superxint8", {kSuperInt6, Arithmetic::kInt8}},
   };
   return kinds;
 }

@@ -3,6 +3,7 @@
 #include "kernels/linear/column.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/elementwise/row_kernels.hpp"
@@ -14,18 +15,46 @@ namespace {
 constexpr std::int64_t kBlock = 256;
 
 float read_scale(const std::byte* from, std::int64_t index, DType type) {
+  if (type == DType::kInt8) return static_cast<float>(static_cast<std::int8_t>(from[index]));
   float value = 0.0F;
   convert_between(type, from + index * static_cast<std::int64_t>(size_of(type)), DType::kFloat32, &value, 1);
   return value;
 }
 
 void write_scale(std::byte* to, std::int64_t index, float value, DType type) {
+  if (type == DType::kInt8) {
+    to[index] = static_cast<std::byte>(static_cast<std::int8_t>(std::clamp(std::nearbyint(value), -128.0F, 127.0F)));
+    return;
+  }
   convert_between(DType::kFloat32, &value, type, to + index * static_cast<std::int64_t>(size_of(type)), 1);
 }
 
 // The lowest bit of each input in its packed word.
 constexpr int kShiftOfInt8[4] = {0, 16, 8, 24};
 constexpr int kShiftOfInt4[8] = {0, 16, 4, 20, 8, 24, 12, 28};
+
+// Calls visit(input, word, shift, first, mask) for the bits of each of a group's codes: bits (code >> first) & mask
+// are in packed word `word` of the group from bit `shift` up. Codes of 5 and 6 bits are in two words.
+template <typename Visit>
+void for_each_bits(const PackedFormat& format, Visit visit) {
+  const int high = format.bits() - 4;
+  for (int input = 0; input < format.group; ++input) {
+    if (format.type == WeightType::kInt8) {
+      visit(input, input / 4, kShiftOfInt8[input % 4], 0, 0xFFU);
+      continue;
+    }
+    const int word = input / 8, shift = kShiftOfInt4[input % 8];
+    if (high == 0) {
+      visit(input, word, shift, 0, 0xFU);
+      continue;
+    }
+    const int words = 4 / high, first = word / words * (words + 1), within = word % words;
+    visit(input, first + within, shift, 0, 0xFU);
+    visit(input, first + words, shift / 8 * 8 + high * (2 * within + shift % 8 / 4), 4, (1U << high) - 1);
+  }
+}
+
+constexpr int kMaxWords = kMaxGroup / 4;
 
 }  // namespace
 
@@ -35,13 +64,15 @@ float rounded_scale(float value, DType type) {
   return read_scale(rounded, 0, type);
 }
 
-Column::Column(const PackedFormat& format, std::byte* panel, std::int64_t width, std::int64_t column)
+Column::Column(const PackedFormat& format, std::byte* panel, std::int64_t in, std::int64_t width, std::int64_t column)
     : format_(format),
       panel_(panel),
       width_(width),
       column_(column),
-      group_bytes_(static_cast<std::int64_t>(panel_bytes(format, format.group, width))),
-      scale_bytes_(static_cast<std::int64_t>(scale_bytes(format, width))) {}
+      super_bytes_(static_cast<std::int64_t>(super_scale_bytes(format, width))),
+      group_bytes_(static_cast<std::int64_t>(input_bytes(format, format.group, width))),
+      scale_bytes_(static_cast<std::int64_t>(scale_bytes(format, width))),
+      groups_(panel + format.super_groups_of(in) * super_bytes_) {}
 
 void Column::write_floats(const float* values, std::int64_t count) const {
   if (format_.type == WeightType::kFloat32) {
@@ -78,36 +109,46 @@ void Column::read_floats(float* values, std::int64_t count) const {
 }
 
 void Column::write_group(std::int64_t group, float scale, float minimum, const std::uint8_t* codes) const {
-  std::byte* const record = panel_ + group * group_bytes_;
+  std::byte* const record = groups_ + group * group_bytes_;
   write_scale(record, column_, scale, format_.scale_type);
   if (format_.minimum == Minimum::kPerGroup) write_scale(record, width_ + column_, minimum, format_.scale_type);
-  const bool bytes = format_.type == WeightType::kInt8;
-  const int per_word = bytes ? 4 : 8;
-  const int* const shifts = bytes ? kShiftOfInt8 : kShiftOfInt4;
-  for (int word = 0; word < format_.group / per_word; ++word) {
-    std::uint32_t bits = 0;
-    for (int i = 0; i < per_word; ++i) bits |= static_cast<std::uint32_t>(codes[word * per_word + i]) << shifts[i];
-    std::memcpy(at(record + scale_bytes_, word), &bits, sizeof(bits));
+  std::uint32_t words[kMaxWords] = {};
+  for_each_bits(format_, [&](int input, int word, int shift, int first, std::uint32_t mask) {
+    words[word] |= (static_cast<std::uint32_t>(codes[input]) >> first & mask) << shift;
+  });
+  for (int word = 0; word < format_.group * format_.bits() / 32; ++word) {
+    std::memcpy(at(record + scale_bytes_, word), words + word, sizeof(words[word]));
   }
 }
 
+void Column::write_super_group(std::int64_t super_group, float scale, float minimum) const {
+  std::byte* const record = panel_ + super_group * super_bytes_;
+  write_scale(record, column_, scale, DType::kFloat16);
+  if (format_.minimum == Minimum::kPerGroup) write_scale(record, width_ + column_, minimum, DType::kFloat16);
+}
+
+float Column::scale_of_group(std::int64_t group, std::int64_t index) const {
+  const float scale = read_scale(groups_ + group * group_bytes_, index * width_ + column_, format_.scale_type);
+  if (!format_.has_super_groups()) return scale;
+  const std::byte* const record = panel_ + group * format_.group / kSuperGroup * super_bytes_;
+  return scale * read_scale(record, index * width_ + column_, DType::kFloat16);
+}
+
 void Column::read_group(std::int64_t group, float* values) const {
-  std::byte* const record = panel_ + group * group_bytes_;
-  const float scale = read_scale(record, column_, format_.scale_type);
+  const float scale = scale_of_group(group, 0);
   const bool has_minimum = format_.minimum == Minimum::kPerGroup;
-  const float minimum = has_minimum ? read_scale(record, width_ + column_, format_.scale_type) : 0.0F;
-  const bool bytes = format_.type == WeightType::kInt8;
-  const int per_word = bytes ? 4 : 8;
-  const int* const shifts = bytes ? kShiftOfInt8 : kShiftOfInt4;
-  const std::uint32_t mask = bytes ? 0xFF : 0xF;
-  for (int word = 0; word < format_.group / per_word; ++word) {
-    std::uint32_t bits;
-    std::memcpy(&bits, at(record + scale_bytes_, word), sizeof(bits));
-    for (int i = 0; i < per_word; ++i) {
-      const int code = static_cast<int>(bits >> shifts[i] & mask);
-      const float value = scale * static_cast<float>(code - format_.zero());
-      values[word * per_word + i] = has_minimum ? value + minimum : value;
-    }
+  const float minimum = has_minimum ? scale_of_group(group, 1) : 0.0F;
+  std::uint32_t words[kMaxWords];
+  for (int word = 0; word < format_.group * format_.bits() / 32; ++word) {
+    std::memcpy(words + word, at(groups_ + group * group_bytes_ + scale_bytes_, word), sizeof(words[word]));
+  }
+  std::uint32_t codes[kMaxGroup] = {};
+  for_each_bits(format_, [&](int input, int word, int shift, int first, std::uint32_t mask) {
+    codes[input] |= (words[word] >> shift & mask) << first;
+  });
+  for (int input = 0; input < format_.group; ++input) {
+    const float value = scale * static_cast<float>(static_cast<int>(codes[input]) - format_.zero());
+    values[input] = has_minimum ? value + minimum : value;
   }
 }
 

@@ -11,22 +11,23 @@
 
 namespace accord::kernels {
 
-namespace {
-
-// Bits per weight, without scales.
-int bits_of(WeightType type) {
+int PackedFormat::bits() const {
   switch (type) {
     case WeightType::kFloat32: return 32;
     case WeightType::kBFloat16:
     case WeightType::kFloat16: return 16;
     case WeightType::kInt8:
     case WeightType::kFloat8: return 8;
+    case WeightType::kInt6: return 6;
+    case WeightType::kInt5: return 5;
     case WeightType::kInt4: return 4;
   }
   return 0;
 }
 
-}  // namespace
+std::int64_t PackedFormat::super_groups_of(std::int64_t in) const {
+  return has_super_groups() ? (in + kSuperGroup - 1) / kSuperGroup : 0;
+}
 
 PackedFormat format_of(DType dtype) {
   PackedFormat format;
@@ -46,18 +47,20 @@ Status check(const PackedFormat& format) {
                 "scale for each output, or for each 16, 32, 64 or 128 of its inputs, and no minima",
                 format.group, format.minimum == Minimum::kNone ? "no minima" : "minima", to_string(format.scale_type))};
   }
-  const bool integers = format.type == WeightType::kInt8 || format.type == WeightType::kInt4;
-  const bool group = integers ? format.group == 32 || format.group == 64 || format.group == 128 : format.group == 0;
-  const bool minimum = format.minimum == Minimum::kNone || format.type == WeightType::kInt4;
-  const bool scale = format.scale_type == DType::kFloat16 || format.scale_type == DType::kFloat32;
-  if (bits_of(format.type) != 0 && group && minimum && scale) return {};
-  return {
-      StatusCode::kInvalidArgument,
-      fmt::format(
-          "packed weights of {} bits in groups of {} with {} and scales of {}: a group must have 32, 64 or "
-          "128 inputs with 8 and 4 bits and 0 otherwise, minima require 4 bits, and scales must be float16 or float32",
-          bits_of(format.type), format.group, format.minimum == Minimum::kNone ? "no minima" : "minima",
-          to_string(format.scale_type))};
+  const bool named = format.group == 32 || format.group == 64 || format.group == 128;
+  const bool short_group = format.type == WeightType::kInt6 && format.group == 16;
+  const bool group = format.quantized() ? named || short_group : format.group == 0;
+  const bool has_minima = format.type == WeightType::kInt5 || format.type == WeightType::kInt4;
+  const bool minimum = format.minimum == Minimum::kNone || has_minima;
+  const bool scale = format.scale_type == DType::kFloat16 || format.scale_type == DType::kFloat32 ||
+                     (format.scale_type == DType::kInt8 && format.quantized());
+  if (format.bits() != 0 && group && minimum && scale) return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("packed weights of {} bits in groups of {} with {} and scales of {}: a group must have 32, 64 or "
+                      "128 inputs with 8, 6, 5 and 4 bits (or 16 with 6 bits) and 0 otherwise, minima require 5 or 4 "
+                      "bits, and scales must be float16, float32 or, of groups, int8",
+                      format.bits(), format.group, format.minimum == Minimum::kNone ? "no minima" : "minima",
+                      to_string(format.scale_type))};
 }
 
 std::int64_t padded_in(const PackedFormat& format, std::int64_t in) {
@@ -77,10 +80,21 @@ std::size_t scale_bytes(const PackedFormat& format, std::int64_t width) {
   return each * static_cast<std::size_t>(width);
 }
 
-std::size_t panel_bytes(const PackedFormat& format, std::int64_t inputs, std::int64_t width) {
-  const std::size_t weights = static_cast<std::size_t>(inputs * width * bits_of(format.type) / 8);
+std::size_t super_scale_bytes(const PackedFormat& format, std::int64_t width) {
+  if (!format.has_super_groups()) return 0;
+  const std::size_t each = size_of(DType::kFloat16) * (format.minimum == Minimum::kPerGroup ? 2 : 1);
+  return each * static_cast<std::size_t>(width);
+}
+
+std::size_t input_bytes(const PackedFormat& format, std::int64_t inputs, std::int64_t width) {
+  const std::size_t weights = static_cast<std::size_t>(inputs * width * format.bits() / 8);
   if (!format.quantized()) return weights;
   return weights + static_cast<std::size_t>(inputs / format.group) * scale_bytes(format, width);
+}
+
+std::size_t panel_bytes(const PackedFormat& format, std::int64_t in, std::int64_t width) {
+  const auto super_groups = static_cast<std::size_t>(format.super_groups_of(in));
+  return super_groups * super_scale_bytes(format, width) + input_bytes(format, in, width);
 }
 
 std::size_t packed_bytes(const PackedFormat& format, std::int64_t out, std::int64_t in) {

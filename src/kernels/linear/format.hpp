@@ -11,6 +11,13 @@
 //                        k + 1, k + 3 from the lowest byte up, each as code = q + 128
 //   kInt4                for each group: scales [width], minima [width] if any, then [group / 8][width] words: the
 //                        code of input k + i in the four bits from 4 * (i / 2) + 16 * (i % 2) up
+//   kInt6, kInt5         like kInt4 for the lowest four bits of a code. Each 16 (kInt6) or 32 (kInt5) inputs are
+//                        followed by words [width] of the h = 2 (1) highest bits: those of input 8 * n + i, whose
+//                        other bits begin at s, begin at 8 * (s / 8) + h * (2 * n + s % 8 / 4)
+//
+// Scales and minima are floats, or with scales of type kInt8 integers of 8 bits that are multiplied by a float16. Then
+// each 256 inputs are a super-group (the last of a panel may be shorter). The panel begins with float16 scales [width]
+// of each super-group's scales, followed by those of its minima [width] if there are any.
 //
 // `in` is padded to whole words, or to whole groups, with weights of value zero. Everything is little-endian.
 //
@@ -18,8 +25,9 @@
 // [out][groups of in], and then [out][in] elements of float8_e4m3fn. Each element is multiplied by the scale of its
 // output or of its output's group (float8.hpp).
 //
-// A quantized weight is scale * (code - zero) + minimum. Codes are 0..255 with zero 128 for kInt8, 0..15 with zero 8
-// for kInt4 without minima (GGUF's Q4_0), and 0..15 with zero 0 for kInt4 with minima (GGUF's Q4_1).
+// A quantized weight is scale * (code - zero) + minimum, computed in fp32. Codes of b bits are 0 .. 2^b - 1. Zero is
+// 2^(b - 1) without minima (GGUF's Q8_0 and Q4_0; with scales of scales, Q6_K), and 0 with minima (GGUF's Q4_1; with
+// scales of scales, Q4_K and Q5_K).
 
 #include <cstddef>
 #include <cstdint>
@@ -29,27 +37,37 @@
 
 namespace accord::kernels {
 
-enum class WeightType : std::uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt4, kFloat8 };
+enum class WeightType : std::uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt6, kInt5, kInt4, kFloat8 };
+constexpr int kPanelTypes = 7;  ///< the types before kFloat8, which have panels
 enum class Minimum : std::uint8_t { kNone, kPerGroup };
 
 struct PackedFormat {
   WeightType type = WeightType::kFloat32;
-  /// Inputs that share a scale: 32, 64 or 128 for kInt8 and kInt4; 16, 32, 64, 128 or 0 (the whole output) for
+  /// Inputs that share a scale: 32, 64 or 128 for codes, or 16 for kInt6; 16, 32, 64, 128 or 0 (the whole output) for
   /// kFloat8; 0 for other types.
   int group = 0;
-  Minimum minimum = Minimum::kNone;    ///< kPerGroup for kInt4 only
-  DType scale_type = DType::kFloat16;  ///< of scales and minima: kFloat16 or kFloat32; only kFloat32 for kFloat8
+  Minimum minimum = Minimum::kNone;  ///< kPerGroup for kInt5 and kInt4 only
+  /// Of scales and minima: kFloat16, kFloat32 or, for integers that a super-group's float16 multiplies, kInt8. Only
+  /// kFloat32 for kFloat8.
+  DType scale_type = DType::kFloat16;
   bool operator==(const PackedFormat&) const = default;
 
   /// True if weights are stored as codes in groups.
-  bool quantized() const { return type == WeightType::kInt8 || type == WeightType::kInt4; }
+  bool quantized() const { return type >= WeightType::kInt8 && type <= WeightType::kInt4; }
   /// True if packed weights may differ from the given ones because they were rounded to codes or to float8.
   bool rounded() const { return quantized() || type == WeightType::kFloat8; }
   /// Number of scales per output with `in` inputs.
   std::int64_t scales_of(std::int64_t in) const { return group == 0 ? 1 : (in + group - 1) / group; }
+  /// Bits per weight, without scales.
+  int bits() const;
+  /// Number of codes.
+  int codes() const { return 1 << bits(); }
   /// The code that represents zero; 0 with minima.
-  int zero() const { return type == WeightType::kInt8 ? 128 : minimum == Minimum::kNone ? 8 : 0; }
-  int codes() const { return type == WeightType::kInt8 ? 256 : 16; }
+  int zero() const { return minimum == Minimum::kNone ? codes() / 2 : 0; }
+  /// True if the scales of groups are multiples of their super-group's.
+  bool has_super_groups() const { return quantized() && scale_type == DType::kInt8; }
+  /// Number of super-groups per output with `in` inputs; 0 for formats without.
+  std::int64_t super_groups_of(std::int64_t in) const;
 };
 
 /// Fails with kInvalidArgument if the format is invalid.
@@ -60,6 +78,7 @@ PackedFormat format_of(DType dtype);
 
 constexpr std::int64_t kPanelWidth = 64;
 constexpr std::int64_t kWidthStep = 16;  ///< every panel's width is a multiple of this
+constexpr std::int64_t kSuperGroup = 256;
 
 /// `in` rounded up to whole words or groups.
 std::int64_t padded_in(const PackedFormat& format, std::int64_t in);
@@ -69,8 +88,12 @@ std::int64_t panels_of(std::int64_t out);
 std::int64_t panel_width(std::int64_t out, std::int64_t panel);
 /// Bytes of the scales and minima of one group in a panel of width `width`.
 std::size_t scale_bytes(const PackedFormat& format, std::int64_t width);
-/// Bytes of `inputs` inputs (whole words and groups) in a panel of width `width`, including scales.
-std::size_t panel_bytes(const PackedFormat& format, std::int64_t inputs, std::int64_t width);
+/// Bytes of the scales of one super-group's scales and minima in a panel of width `width`; 0 for formats without.
+std::size_t super_scale_bytes(const PackedFormat& format, std::int64_t width);
+/// Bytes of `inputs` inputs (whole words and groups) in a panel of width `width`, including the scales of groups.
+std::size_t input_bytes(const PackedFormat& format, std::int64_t inputs, std::int64_t width);
+/// Bytes of a panel of width `width` with `in` inputs (whole words and groups).
+std::size_t panel_bytes(const PackedFormat& format, std::int64_t in, std::int64_t width);
 /// Bytes of packed weights [out, in].
 std::size_t packed_bytes(const PackedFormat& format, std::int64_t out, std::int64_t in);
 

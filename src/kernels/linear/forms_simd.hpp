@@ -114,8 +114,8 @@ struct IntegerForm : IntegerSums {
   }
 };
 
-// 4-bit codes in bytes: the sum of two products of up to 15 * 127 does not saturate.
-struct NibbleForm : IntegerSums {
+// Codes of up to 6 bits in bytes: the sum of two products of up to 63 * 127 does not saturate.
+struct ShortCodesForm : IntegerSums {
   using Weight = hn::Vec<Words>;
   static HWY_INLINE Weight WeightOf(hn::Vec<Words> words) { return words; }
   static HWY_INLINE Weight InputOf(hn::Vec<Words> words) { return words; }
@@ -150,7 +150,7 @@ struct IntegerForm : IntegerSums {
     return hn::Add(sum, hn::Add(low, hn::Add(Product<2>(weights, input), Product<3>(weights, input))));
   }
 };
-using NibbleForm = IntegerForm;
+using ShortCodesForm = IntegerForm;
 #endif
 
 }  // namespace accord::kernels::HWY_NAMESPACE

@@ -18,36 +18,63 @@ namespace accord::kernels {
 
 namespace {
 
-struct QuantizedGroup {
+struct Scales {
   float scale = 0.0F, minimum = 0.0F;
-  std::uint8_t codes[kMaxGroup];
 };
 
-// Quantizes `count` values; the rest of the group gets the code of zero. Returns false if a scale exceeds its type.
-bool quantize(const PackedFormat& format, const float* values, std::int64_t count, QuantizedGroup& group) {
-  float low = values[0], high = values[0];
-  for (std::int64_t i = 1; i < count; ++i) {
-    low = std::min(low, values[i]);
-    high = std::max(high, values[i]);
-  }
-  const float extreme = std::fabs(low) > std::fabs(high) ? low : high;
-  float scale = 0.0F, minimum = 0.0F;
+// Returns the scale and minimum that suit the values of a group best.
+Scales ideal_scales(const PackedFormat& format, const float* values, std::int64_t count) {
+  const auto [low, high] = std::minmax_element(values, values + count);
   if (format.minimum == Minimum::kPerGroup) {
-    minimum = low;
-    scale = high / 15.0F - low / 15.0F;
-  } else {
-    scale = format.type == WeightType::kInt8 ? std::fabs(extreme) / 127.0F : extreme / -8.0F;
+    const auto steps = static_cast<float>(format.codes() - 1);
+    return {*high / steps - *low / steps, *low};
   }
-  group.scale = rounded_scale(scale, format.scale_type);
-  group.minimum = rounded_scale(minimum, format.scale_type);
-  if (!std::isfinite(group.scale) || !std::isfinite(group.minimum)) return false;
-  const double inverse = group.scale == 0.0F ? 0.0 : 1.0 / static_cast<double>(group.scale);
-  const double offset = static_cast<double>(group.minimum);
+  const float extreme = std::fabs(*low) > std::fabs(*high) ? *low : *high;
+  if (format.type == WeightType::kInt8) return {std::fabs(extreme) / 127.0F, 0.0F};
+  return {extreme / -static_cast<float>(format.zero()), 0.0F};
+}
+
+// Quantizes `count` values; the rest of the group gets the code of zero.
+void quantize(const PackedFormat& format, const float* values, std::int64_t count, const Scales& scales,
+              std::uint8_t* codes) {
+  const double inverse = scales.scale == 0.0F ? 0.0 : 1.0 / static_cast<double>(scales.scale);
+  const double offset = static_cast<double>(scales.minimum);
   const double zero = format.zero(), largest = format.codes() - 1;
-  std::fill(group.codes, group.codes + format.group, static_cast<std::uint8_t>(format.zero()));
+  std::fill(codes, codes + format.group, static_cast<std::uint8_t>(format.zero()));
   for (std::int64_t i = 0; i < count; ++i) {
     const double code = (static_cast<double>(values[i]) - offset) * inverse + zero;
-    group.codes[i] = static_cast<std::uint8_t>(std::lround(std::min(std::max(code, 0.0), largest)));
+    codes[i] = static_cast<std::uint8_t>(std::lround(std::min(std::max(code, 0.0), largest)));
+  }
+}
+
+// Packs the groups of inputs [first, last), of which the `row` has `in`: a single one, or a super-group. Returns false
+// if a value is not finite or a scale exceeds its type.
+bool pack_groups(const PackedFormat& format, const std::vector<float>& row, std::int64_t in, std::int64_t first,
+                 std::int64_t last, const Column& column) {
+  Scales ideal[kSuperGroup / kMinGroup], most, unit{1.0F, 1.0F};
+  const auto count_of = [&](std::int64_t begin) { return std::min<std::int64_t>(format.group, in - begin); };
+  for (std::int64_t begin = first, i = 0; begin < last; begin += format.group, ++i) {
+    const float* const values = row.data() + begin;
+    const auto is_finite = [](float value) { return std::isfinite(value); };
+    if (!std::all_of(values, values + count_of(begin), is_finite)) return false;
+    ideal[i] = ideal_scales(format, values, count_of(begin));
+    most = {std::max(most.scale, std::fabs(ideal[i].scale)), std::max(most.minimum, std::fabs(ideal[i].minimum))};
+  }
+  if (format.has_super_groups()) {
+    unit = {rounded_scale(most.scale / 127.0F, DType::kFloat16), rounded_scale(most.minimum / 127.0F, DType::kFloat16)};
+    if (!std::isfinite(unit.scale) || !std::isfinite(unit.minimum)) return false;
+    column.write_super_group(first / kSuperGroup, unit.scale, unit.minimum);
+  }
+  const auto rounded = [&](float value, float step) {
+    return step == 0.0F ? 0.0F : rounded_scale(value / step, format.scale_type);
+  };
+  std::uint8_t codes[kMaxGroup];
+  for (std::int64_t begin = first, i = 0; begin < last; begin += format.group, ++i) {
+    const Scales scales{rounded(ideal[i].scale, unit.scale), rounded(ideal[i].minimum, unit.minimum)};
+    if (!std::isfinite(scales.scale) || !std::isfinite(scales.minimum)) return false;
+    quantize(format, row.data() + begin, count_of(begin), {unit.scale * scales.scale, unit.minimum * scales.minimum},
+             codes);
+    column.write_group(begin / format.group, scales.scale, scales.minimum, codes);
   }
   return true;
 }
@@ -66,7 +93,7 @@ struct ErrorSum {
   }
 };
 
-// Packs one output of a weight. `row` is padded with zeros after its inputs. Returns the first input of a group that
+// Packs one output of a weight. `row` is padded with zeros after its inputs. Returns the first input of groups that
 // cannot be quantized, or -1 on success.
 std::int64_t pack_row(const PackedFormat& format, const std::vector<float>& row, std::int64_t in, const Column& column,
                       std::vector<float>& back, ErrorSum& error) {
@@ -75,14 +102,13 @@ std::int64_t pack_row(const PackedFormat& format, const std::vector<float>& row,
     column.write_floats(row.data(), padded);
     column.read_floats(back.data(), padded);
   }
-  QuantizedGroup group;
-  for (std::int64_t first = 0; format.quantized() && first < padded; first += format.group) {
-    const float* const values = row.data() + first;
-    const std::int64_t count = std::min<std::int64_t>(format.group, in - first);
-    const bool finite = std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
-    if (!finite || !quantize(format, values, count, group)) return first;
-    column.write_group(first / format.group, group.scale, group.minimum, group.codes);
-    column.read_group(first / format.group, back.data() + first);
+  const std::int64_t together = format.has_super_groups() ? kSuperGroup : format.group;
+  for (std::int64_t first = 0; format.quantized() && first < padded; first += together) {
+    const std::int64_t last = std::min(first + together, padded);
+    if (!pack_groups(format, row, in, first, last, column)) return first;
+    for (std::int64_t begin = first; begin < last; begin += format.group) {
+      column.read_group(begin / format.group, back.data() + begin);
+    }
   }
   error.add(row.data(), back.data(), in);
   return -1;
@@ -138,6 +164,34 @@ Result<PackError> pack_float8(const WeightSource& source, const PackedFormat& fo
   return error.result();
 }
 
+// Packs one output. Returns why its scales, minima or codes do not fit the format, or null on success.
+const char* pack_codes(const QuantizedSource& source, const PackedFormat& format, std::int64_t output,
+                       const Column& column) {
+  const auto fits = [](float value, DType type) { return rounded_scale(value, type) == value; };
+  constexpr const char* kInexact = "the format's scale type cannot represent the scale or minimum exactly";
+  const auto number = [&](const float* values, std::int64_t at) { return values == nullptr ? 0.0F : values[at]; };
+  const std::int64_t supers = format.super_groups_of(source.in), groups = format.scales_of(source.in);
+  for (std::int64_t i = 0; i < supers; ++i) {
+    const float scale = source.super_scales[output * supers + i];
+    const float minimum = number(source.super_minima, output * supers + i);
+    if (!fits(scale, DType::kFloat16) || !fits(minimum, DType::kFloat16)) return kInexact;
+    column.write_super_group(i, scale, minimum);
+  }
+  std::uint8_t codes[kMaxGroup];
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const float scale = source.scales[output * groups + g], minimum = number(source.minima, output * groups + g);
+    const std::int64_t count = std::min<std::int64_t>(format.group, source.in - g * format.group);
+    std::fill(std::begin(codes), std::end(codes), static_cast<std::uint8_t>(format.zero()));
+    std::copy_n(source.codes + output * source.in + g * format.group, count, codes);
+    if (!std::all_of(codes, codes + count, [&](int code) { return code < format.codes(); })) {
+      return "a code is too large for the format";
+    }
+    if (!fits(scale, format.scale_type) || !fits(minimum, format.scale_type)) return kInexact;
+    column.write_group(g, scale, minimum, codes);
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Result<PackError> pack(const WeightSource& source, const PackedFormat& format, std::int64_t first, std::int64_t last,
@@ -158,7 +212,7 @@ Result<PackError> pack(const WeightSource& source, const PackedFormat& format, s
       } else {
         std::fill(row.begin(), row.end(), 0.0F);
       }
-      const Column column(format, data, width, output);
+      const Column column(format, data, padded, width, output);
       const std::int64_t failed = pack_row(format, row, source.in, column, back, error);
       if (failed >= 0) {
         return Status(
@@ -178,39 +232,27 @@ Result<PackError> pack(const WeightSource& source, const PackedFormat& format, s
 
 Status pack(const QuantizedSource& source, const PackedFormat& format, std::span<std::byte> to) {
   ACCORD_RETURN_IF_ERROR(check(format));
-  const bool has_minima = format.minimum == Minimum::kPerGroup;
+  const bool has_minima = format.minimum == Minimum::kPerGroup, has_supers = format.has_super_groups();
   if (!format.rounded() || source.out <= 0 || source.in <= 0 || (source.minima != nullptr) != has_minima ||
+      (source.super_scales != nullptr) != has_supers ||
+      (source.super_minima != nullptr) != (has_supers && has_minima) ||
       to.size() < packed_bytes(format, source.out, source.in)) {
-    return {
-        StatusCode::kInvalidArgument,
-        fmt::format("{} of codes into {} bytes: sizes must be positive, the format must be quantized, minima must be "
-                    "given exactly if the format has them, and packed_bytes() must fit",
-                    weight_name(source.out, source.in), to.size())};
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{} of codes into {} bytes: sizes must be positive, the format must be quantized, minima and "
+                        "scales of super-groups must be given exactly if the format has them, and packed_bytes() must "
+                        "fit",
+                        weight_name(source.out, source.in), to.size())};
   }
   if (format.type == WeightType::kFloat8) return pack_float8(source, format, to);
   const std::int64_t padded = padded_in(format, source.in);
-  const std::int64_t groups = padded / format.group;
   std::memset(to.data(), 0, packed_bytes(format, source.out, source.in));
-  std::uint8_t codes[kMaxGroup];
   for (std::int64_t output = 0; output < source.out; ++output) {
     const std::int64_t panel = output / kPanelWidth;
     const Column column(format, to.data() + static_cast<std::size_t>(panel) * panel_bytes(format, padded, kPanelWidth),
-                        panel_width(source.out, panel), output % kPanelWidth);
-    for (std::int64_t g = 0; g < groups; ++g) {
-      const float scale = source.scales[output * groups + g];
-      const float minimum = has_minima ? source.minima[output * groups + g] : 0.0F;
-      const std::int64_t count = std::min<std::int64_t>(format.group, source.in - g * format.group);
-      std::fill(std::begin(codes), std::end(codes), static_cast<std::uint8_t>(format.zero()));
-      std::copy_n(source.codes + output * source.in + g * format.group, count, codes);
-      const bool codes_fit = std::all_of(codes, codes + count, [&](int code) { return code < format.codes(); });
-      if (!codes_fit || rounded_scale(scale, format.scale_type) != scale ||
-          rounded_scale(minimum, format.scale_type) != minimum) {
-        return {StatusCode::kInvalidArgument,
-                fmt::format("{}: output {}, group {}: {}", weight_name(source.out, source.in), output, g,
-                            codes_fit ? "the format's scale type cannot represent the scale or minimum exactly"
-                                      : "a code is too large for the format")};
-      }
-      column.write_group(g, scale, minimum, codes);
+                        padded, panel_width(source.out, panel), output % kPanelWidth);
+    if (const char* const failed = pack_codes(source, format, output, column)) {
+      return {StatusCode::kInvalidArgument,
+              fmt::format("{}: output {}: {}", weight_name(source.out, source.in), output, failed)};
     }
   }
   return {};
@@ -224,7 +266,7 @@ void unpack_output(const PackedMatrix& weights, std::int64_t output, float* to) 
   const std::byte* block = weights.data + output / weights.out_unit * weights.out_unit_stride;
   block += static_cast<std::size_t>(panel) * panel_bytes(format, padded, kPanelWidth);
   for (std::int64_t unit = 0; unit < weights.in_units; ++unit, block += weights.in_unit_stride) {
-    const Column column(format, const_cast<std::byte*>(block), panel_width(weights.out_unit, panel),
+    const Column column(format, const_cast<std::byte*>(block), padded, panel_width(weights.out_unit, panel),
                         in_unit % kPanelWidth);  // only read here
     float* const values = to + unit * weights.in_unit;
     const std::int64_t inputs = std::min(weights.in_unit, weights.in() - unit * weights.in_unit);

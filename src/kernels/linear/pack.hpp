@@ -30,11 +30,11 @@ struct PackError {
 
 /// Packs outputs [first, last) of `source`. `first` must be a multiple of kPanelWidth; so must `last`, unless it is
 /// the number of outputs. `to` is the memory of the whole weight, packed_bytes(format, out, in).
-/// Quantizes each group to nearest by its largest magnitude (kInt8, kInt4) or by its smallest and largest value (with
-/// minima). Values beyond the range of a 16-bit float become infinities; in kFloat8, values beyond 448 scales become
-/// 448 scales. Several threads may pack different outputs of one weight.
-/// Fails with kInvalidArgument for wrong sizes or dtypes, for a NaN or an infinity in a weight to be quantized, and
-/// for a scale that exceeds its type. Cost: one pass, or two if it quantizes.
+/// Quantizes each group to nearest by its largest magnitude or by its smallest and largest value (with minima). With
+/// super-groups the scales are then rounded to integer multiples of the largest one / 127. Values beyond the range of a
+/// 16-bit float become infinities; in kFloat8, values beyond 448 scales become 448 scales. Several threads may pack
+/// different outputs of one weight. Fails with kInvalidArgument for wrong sizes or dtypes, for a NaN or an infinity in
+/// a weight to be quantized, and for a scale that exceeds its type. Cost: one pass, or two if it quantizes.
 Result<PackError> pack(const WeightSource& source, const PackedFormat& format, std::int64_t first, std::int64_t last,
                        std::span<std::byte> to);
 Result<PackError> pack(const WeightSource& source, const PackedFormat& format, std::span<std::byte> to);
@@ -45,6 +45,8 @@ struct QuantizedSource {
   const std::uint8_t* codes = nullptr;  ///< [out][in], as defined in format.hpp; the elements for kFloat8
   const float* scales = nullptr;        ///< [out][groups of in]; [out] for kFloat8 without groups
   const float* minima = nullptr;        ///< same shape, if the format has minima
+  const float* super_scales = nullptr;  ///< [out][super-groups of in], if the format has them: multiply the scales
+  const float* super_minima = nullptr;  ///< same shape, if the format also has minima: multiply the minima
 };
 /// Fails with kInvalidArgument for wrong sizes, for invalid codes, and for a scale or minimum that its type cannot
 /// represent exactly.

@@ -37,14 +37,17 @@ PanelKernels MakePanelKernels() {
   AddKernels<FloatForm, BFloat16ToFloats, false>(kernels, Form::kFloat32, WeightType::kBFloat16);
   AddKernels<FloatForm, Float16ToFloats, false>(kernels, Form::kFloat32, WeightType::kFloat16);
   AddKernels<FloatForm, Int8ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt8);
+  AddKernels<FloatForm, WideCodes<2, Int8ToFloats>, true>(kernels, Form::kFloat32, WeightType::kInt6);
+  AddKernels<FloatForm, WideCodes<1, Int8ToFloats>, true>(kernels, Form::kFloat32, WeightType::kInt5);
   AddKernels<FloatForm, Int4ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt4);
-  AddTileKernels<HalvesForm, true, kMaxPackedRows>(kernels, Form::kInt16, WeightType::kInt8);
-  AddTileKernels<HalvesForm, true, kMaxPackedRows>(kernels, Form::kInt16, WeightType::kInt4);
+  AddCodeTileKernels<HalvesForm, kMaxPackedRows>(kernels, Form::kInt16);
   AddKernels<HalvesForm, CodesToHalves<8>, true>(kernels, Form::kInt16, WeightType::kInt8);
+  AddKernels<HalvesForm, WideCodes<2, CodesToHalves<8>>, true>(kernels, Form::kInt16, WeightType::kInt6);
+  AddKernels<HalvesForm, WideCodes<1, CodesToHalves<8>>, true>(kernels, Form::kInt16, WeightType::kInt5);
   AddKernels<HalvesForm, CodesToHalves<4>, true>(kernels, Form::kInt16, WeightType::kInt4);
-  AddTileKernels<IntegerForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt8);
-  AddTileKernels<NibbleForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt4);
-  AddKernels<NibbleForm, Int4ToBytes, true>(kernels, Form::kInt8, WeightType::kInt4);
+  AddCodeTileKernels<ShortCodesForm, kMaxPackedRows>(kernels, Form::kInt8);
+  AddTileKernels<IntegerForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt8);  // 8 bits are not short
+  AddByteKernels<ShortCodesForm>(kernels);
   return kernels;
 }
 

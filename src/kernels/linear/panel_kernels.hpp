@@ -44,6 +44,11 @@ struct TileCall {
   std::int64_t group_stride = 0;      ///< words from group to group in the tile
   const std::byte* scales = nullptr;  ///< [width] of the first group, followed by its minima
   std::int64_t scale_stride = 0;      ///< bytes from group to group
+  // With super-groups of 2^super_shift groups: group g belongs to super-group (first_group + g) >> super_shift.
+  const std::byte* super_scales = nullptr;  ///< [width] of super-group 0 for scales, followed by those for minima
+  std::int64_t super_stride = 0;            ///< bytes from super-group to super-group
+  std::int64_t first_group = 0;
+  int super_shift = 0;
   DType scale_type = DType::kFloat16;
   bool has_minima = false;
   const RowGroup* row_groups = nullptr;  ///< [rows][groups]
@@ -67,10 +72,10 @@ using UnpackKernel = void (*)(const UnpackCall& call);
 
 /// The kernels of an instruction set; nullptr where there is none.
 struct PanelKernels {
-  bool has_bfloat16 = false;            ///< has bfloat16 product instructions; otherwise Form::kBFloat16 has no kernels
-  TileKernel tile[kForms][5] = {};      ///< for weights in a tile; by Form and WeightType
-  TileKernel packed[kForms][5] = {};    ///< for packed weights, unpacked on the fly; by Form and WeightType
-  UnpackKernel unpack[kForms][5] = {};  ///< by Form and WeightType; null if packed weights already are a tile
+  bool has_bfloat16 = false;  ///< has bfloat16 product instructions; otherwise Form::kBFloat16 has no kernels
+  TileKernel tile[kForms][kPanelTypes] = {};      ///< for weights in a tile; by Form and WeightType
+  TileKernel packed[kForms][kPanelTypes] = {};    ///< for packed weights, unpacked on the fly; by Form and WeightType
+  UnpackKernel unpack[kForms][kPanelTypes] = {};  ///< by Form and WeightType; null if packed weights already are a tile
 };
 const PanelKernels& panel_kernels();
 

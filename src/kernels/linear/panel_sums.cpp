@@ -5,6 +5,7 @@
 #include "kernels/linear/panel_sums.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace accord::kernels {
 
@@ -34,9 +35,10 @@ PanelSums::PanelSums(const PackedMatrix& weights, const RowsLayout& layout, cons
 PanelSums::Width PanelSums::width_sizes(std::int64_t width) const {
   const PackedFormat& format = layout_.format;
   const std::int64_t group = format.quantized() ? format.group : layout_.chunk;
-  return {width, static_cast<std::int64_t>(scale_bytes(format, width)),
-          static_cast<std::int64_t>(panel_bytes(format, group, width)),
-          static_cast<std::int64_t>(panel_bytes(format, layout_.chunk, width))};
+  return {width, static_cast<std::int64_t>(super_scale_bytes(format, width)),
+          static_cast<std::int64_t>(scale_bytes(format, width)),
+          static_cast<std::int64_t>(input_bytes(format, group, width)),
+          static_cast<std::int64_t>(input_bytes(format, layout_.chunk, width))};
 }
 
 void PanelSums::run(const PackedMatrix& weights, std::int64_t panel, std::int64_t count, std::int64_t row,
@@ -73,6 +75,12 @@ void PanelSums::add_block(const PackedMatrix& weights, std::int64_t panel, std::
   TileCall call = rows;
   call.width = width.width;
   call.scale_stride = width.group;
+  if (layout_.format.has_super_groups()) {
+    call.super_scales = from;
+    call.super_stride = width.super;
+    call.super_shift = std::countr_zero(static_cast<unsigned>(kSuperGroup / layout_.format.group));
+    from += layout_.format.super_groups_of(padded_in_) * width.super;
+  }
   for (std::int64_t chunk = 0; chunk < layout_.chunks_per_unit; ++chunk, from += width.chunk) {
     const std::int64_t inputs = std::min(layout_.chunk, padded_in_ - chunk * layout_.chunk);
     call.groups = quantized ? inputs / layout_.format.group : 1;
@@ -91,6 +99,7 @@ void PanelSums::add_block(const PackedMatrix& weights, std::int64_t panel, std::
     kernel(call);
     call.x += layout_.rows * call.x_stride;
     call.row_groups += layout_.rows * call.row_group_stride;
+    call.first_group += call.groups;
   }
 }
 

@@ -28,7 +28,7 @@ class PanelSums {
  private:
   // Quantities that depend on a panel's width. All but `width` are in bytes.
   struct Width {
-    std::int64_t width, scales, group, chunk;
+    std::int64_t width, super, scales, group, chunk;
   };
   Width width_sizes(std::int64_t width) const;
   void add_block(const PackedMatrix& weights, std::int64_t panel, std::int64_t unit, const TileCall& rows) const;

@@ -2,7 +2,8 @@
 // Codes become numbers without their scale, so they are exact in every form. Included once per Highway target (see
 // half_simd.hpp).
 //
-// A source loads a vector of packed words and returns kWords vectors of tile words from it, in the order of inputs.
+// A source loads vectors of packed words, of outputs from `column` on, and returns kWords vectors of tile words from
+// them, in the order of inputs.
 
 #if defined(ACCORD_KERNELS_LINEAR_SOURCES_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ACCORD_KERNELS_LINEAR_SOURCES_SIMD_HPP_
@@ -23,12 +24,17 @@ using WordVector = hn::Vec<Words>;
 
 /// A tile, or packed weights that already have the form of a tile.
 struct TileSource {
+  using Packed = WordVector;
   static constexpr int kWords = 1;
   explicit HWY_INLINE TileSource(int /*zero*/) {}
-  HWY_INLINE WordVector Load(const std::uint32_t* words, std::int64_t at) const {
-    return hn::LoadU(Words(), words + at);
+  HWY_INLINE WordVector Load(const std::uint32_t* words, std::int64_t word, std::int64_t width,
+                             std::int64_t column) const {
+    return hn::LoadU(Words(), words + word * width + column);
   }
-  HWY_INLINE void Prefetch(const std::uint32_t* words, std::int64_t at) const { hwy::Prefetch(words + at); }
+  HWY_INLINE void Prefetch(const std::uint32_t* words, std::int64_t word, std::int64_t width,
+                           std::int64_t column) const {
+    hwy::Prefetch(words + word * width + column);
+  }
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     return packed;
@@ -46,12 +52,14 @@ struct BFloat16ToFloats : TileSource {
 };
 
 struct Float16ToFloats : TileSource {
-  HWY_INLINE void Prefetch(const std::uint32_t* words, std::int64_t at) const {
-    hwy::Prefetch(reinterpret_cast<const std::uint16_t*>(words) + at);
+  HWY_INLINE void Prefetch(const std::uint32_t* words, std::int64_t word, std::int64_t width,
+                           std::int64_t column) const {
+    hwy::Prefetch(reinterpret_cast<const std::uint16_t*>(words) + word * width + column);
   }
   explicit HWY_INLINE Float16ToFloats(int zero) : TileSource(zero) {}
-  HWY_INLINE WordVector Load(const std::uint32_t* words, std::int64_t at) const {
-    const std::uint16_t* const halves = reinterpret_cast<const std::uint16_t*>(words) + at;
+  HWY_INLINE WordVector Load(const std::uint32_t* words, std::int64_t word, std::int64_t width,
+                             std::int64_t column) const {
+    const std::uint16_t* const halves = reinterpret_cast<const std::uint16_t*>(words) + word * width + column;
     return hn::BitCast(Words(), Float16ToFloat(Floats(), hn::LoadU(Halves<Floats>(), halves)));
   }
 };
@@ -59,7 +67,8 @@ struct Float16ToFloats : TileSource {
 // Converts the kBits bits from kShift up, minus `zero`, to floats.
 template <int kShift, int kBits>
 HWY_INLINE WordVector CodeToFloat(WordVector words, hn::Vec<Floats> zero) {
-  const auto code = hn::And(hn::ShiftRight<kShift>(words), hn::Set(Words(), (1U << kBits) - 1));
+  auto code = hn::ShiftRight<kShift>(words);
+  if constexpr (kShift + kBits < 32) code = hn::And(code, hn::Set(Words(), (1U << kBits) - 1));
   return hn::BitCast(Words(), hn::Sub(hn::ConvertTo(Floats(), hn::BitCast(Integers(), code)), zero));
 }
 
@@ -130,11 +139,15 @@ struct CodesToHalves : TileSource {
   }
 };
 
-/// Loads a vector of scales of type float or, if kHalves, float16.
-template <bool kHalves>
+/// Loads a vector of scales of type float, float16 or int8.
+template <DType kType>
 HWY_INLINE hn::Vec<Floats> LoadScale(const std::byte* scales, std::int64_t at) {
   const Floats d;
-  if constexpr (kHalves) {
+  if constexpr (kType == DType::kInt8) {
+    const hn::Rebind<std::int8_t, Floats> bytes;
+    const auto scale = hn::LoadU(bytes, reinterpret_cast<const std::int8_t*>(scales) + at);
+    return hn::ConvertTo(d, hn::PromoteTo(Integers(), scale));
+  } else if constexpr (kType == DType::kFloat16) {
     return Float16ToFloat(d, hn::LoadU(Halves<Floats>(), reinterpret_cast<const std::uint16_t*>(scales) + at));
   } else {
     return hn::LoadU(d, reinterpret_cast<const float*>(scales) + at);

@@ -24,6 +24,11 @@ namespace accord::kernels {
 
 inline const PackedFormat kInt8{WeightType::kInt8, 32};
 inline const PackedFormat kInt4WithMinima{WeightType::kInt4, 32, Minimum::kPerGroup};
+inline const PackedFormat kInt5{WeightType::kInt5, 32};
+/// GGUF's Q4_K, Q5_K and Q6_K.
+inline const PackedFormat kSuperInt4{WeightType::kInt4, 32, Minimum::kPerGroup, DType::kInt8};
+inline const PackedFormat kSuperInt5{WeightType::kInt5, 32, Minimum::kPerGroup, DType::kInt8};
+inline const PackedFormat kSuperInt6{WeightType::kInt6, 16, Minimum::kNone, DType::kInt8};
 
 /// Every instruction set, with and without the dot instructions that some processors have in addition.
 class EveryPanelKernel : public testing::TestWithParam<std::string> {
@@ -130,25 +135,42 @@ struct TestWeight {
  private:
   void fill_codes(unsigned seed) {
     std::mt19937 random(seed);
-    const std::int64_t groups = (in + format.group - 1) / format.group;
+    const auto integer = [&random] { return static_cast<float>(static_cast<int>(random() % 255) - 127); };
+    const auto columns = static_cast<std::size_t>(in), group = static_cast<std::size_t>(format.group);
+    const std::size_t groups = (columns + group - 1) / group, supers = (columns + 255) / 256;
+    const auto count = static_cast<std::size_t>(out) * groups, super_count = static_cast<std::size_t>(out) * supers;
+    const bool has_minima = format.minimum == Minimum::kPerGroup, has_supers = format.scale_type == DType::kInt8;
     std::vector<std::uint8_t> codes(scaled.size());
-    std::vector<float> scales(static_cast<std::size_t>(out * groups)), lows(scales.size());
-    const bool has_minima = format.minimum == Minimum::kPerGroup;
-    for (std::size_t g = 0; g < scales.size(); ++g) {  // exact in float16
-      scales[g] = static_cast<float>(static_cast<int>(random() % 255) - 127) / 4096.0F;
-      lows[g] = static_cast<float>(static_cast<int>(random() % 255) - 127) / 512.0F;
+    std::vector<float> scales(count), lows(count), super_scales(super_count), super_lows(super_count);
+    for (std::size_t i = 0; i < count; ++i) {  // exact in float16
+      scales[i] = integer() / (has_supers ? 1.0F : 4096.0F);
+      lows[i] = integer() / (has_supers ? 1.0F : 512.0F);
+    }
+    for (std::size_t i = 0; i < super_count; ++i) {
+      super_scales[i] = integer() / 1048576.0F;
+      super_lows[i] = integer() / 65536.0F;
     }
     for (std::size_t i = 0; i < codes.size(); ++i) {
       codes[i] = static_cast<std::uint8_t>(random() % static_cast<unsigned>(format.codes()));
-      const std::size_t row = i / static_cast<std::size_t>(in), column = i % static_cast<std::size_t>(in);
-      const std::size_t group =
-          row * static_cast<std::size_t>(groups) + column / static_cast<std::size_t>(format.group);
-      const int zero = format.type == WeightType::kInt8 ? 128 : has_minima ? 0 : 8;
-      scaled[i] = static_cast<double>(scales[group]) * (codes[i] - zero);
-      minima[i] = has_minima ? static_cast<double>(lows[group]) : 0.0;
+      const std::size_t row = i / columns, column = i % columns;
+      const std::size_t of_group = row * groups + column / group, of_super = row * supers + column / 256;
+      const double unit = has_supers ? static_cast<double>(super_scales[of_super]) : 1.0;
+      const double low_unit = has_supers ? static_cast<double>(super_lows[of_super]) : 1.0;
+      const int zero = has_minima ? 0 : 1 << (format.bits() - 1);
+      scaled[i] = unit * static_cast<double>(scales[of_group]) * (codes[i] - zero);
+      minima[i] = has_minima ? low_unit * static_cast<double>(lows[of_group]) : 0.0;
     }
-    ASSERT_TRUE(
-        pack({out, in, codes.data(), scales.data(), has_minima ? lows.data() : nullptr}, format, packed.span()).ok());
+    const auto if_present = [](const std::vector<float>& values, bool present) {
+      return present ? values.data() : nullptr;
+    };
+    const QuantizedSource source{out,
+                                 in,
+                                 codes.data(),
+                                 scales.data(),
+                                 if_present(lows, has_minima),
+                                 if_present(super_scales, has_supers),
+                                 if_present(super_lows, has_supers && has_minima)};
+    ASSERT_TRUE(pack(source, format, packed.span()).ok());
   }
 };
 

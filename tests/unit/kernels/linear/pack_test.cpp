@@ -47,8 +47,8 @@ TEST(Pack, lays_panels_out_in_the_documented_format) {
 }
 
 TEST(Pack, keeps_quantized_weights_exactly) {
-  for (const PackedFormat& format : {kInt8, kInt4, kInt4WithMinima}) {
-    const TestWeight weight(format, 75, 50, 1);
+  for (const PackedFormat& format : {kInt8, kInt4, kInt4WithMinima, kInt5, kSuperInt4, kSuperInt5, kSuperInt6}) {
+    const TestWeight weight(format, 75, 350, 1);  // two super-groups
     const std::vector<float> values = unpacked(weight.matrix);
     for (std::size_t i = 0; i < values.size(); ++i) {
       ASSERT_EQ(values[i], static_cast<float>(weight.scaled[i] + weight.minima[i]));
@@ -58,7 +58,8 @@ TEST(Pack, keeps_quantized_weights_exactly) {
 
 TEST(Pack, returns_one_output_of_a_sharded_weight) {
   constexpr std::int64_t kUnit = 80, kIn = 50;
-  for (const PackedFormat& format : {kInt8, kInt4WithMinima, PackedFormat{WeightType::kBFloat16}}) {
+  for (const PackedFormat& format :
+       {kInt8, kInt4WithMinima, kSuperInt5, kSuperInt6, PackedFormat{WeightType::kBFloat16}}) {
     const TestWeight weight(format, kUnit, kIn, 5);
     const std::size_t bytes = packed_bytes(format, kUnit, kIn);
     AlignedVector twice(2 * bytes);  // the same block, as consecutive outputs or inputs
@@ -78,7 +79,8 @@ TEST(Pack, returns_one_output_of_a_sharded_weight) {
 
 TEST(Pack, rounds_to_the_nearest_code_and_reports_the_error) {
   constexpr std::int64_t kOut = 70, kIn = 96;
-  for (const PackedFormat& format : {kInt8, kInt4, kInt4WithMinima, PackedFormat{WeightType::kBFloat16}}) {
+  for (const PackedFormat& format :
+       {kInt8, kSuperInt6, kSuperInt5, kInt4, kInt4WithMinima, kSuperInt4, PackedFormat{WeightType::kBFloat16}}) {
     const std::vector<float> values = random_floats(kOut * kIn, 2);
     AlignedVector packed(packed_bytes(format, kOut, kIn));
     const Result<PackError> error = pack(source_of(values, kOut, kIn), format, packed.span());
@@ -93,12 +95,14 @@ TEST(Pack, rounds_to_the_nearest_code_and_reports_the_error) {
     }
     EXPECT_DOUBLE_EQ(error->largest, largest);
     EXPECT_NEAR(error->relative, std::sqrt(squares / of_all), 1e-12);
-    // Half a step. The range of a group is 1 to each side; a float16 scale adds a little.
-    const double step = format == kInt8             ? 1.0 / 127
-                        : format == kInt4           ? 1.0 / 8
-                        : format == kInt4WithMinima ? 2.0 / 15
-                                                    : 1.0 / 128;
-    EXPECT_LE(largest, format == kInt4 ? step : 0.51 * step + 0.001);  // the largest on the other side has no code
+    // Half a step. The range of a group is 1 to each side; a float16 scale adds a little, and scales of scales half a
+    // step of those.
+    const bool has_minima = format.minimum == Minimum::kPerGroup;
+    const double step = format == kInt8       ? 1.0 / 127
+                        : !format.quantized() ? 1.0 / 128
+                                              : 2.0 / (format.codes() - (has_minima ? 1 : 0));
+    const bool whole_step = format == kInt4 || format == kSuperInt6;  // the largest on the other side has no code
+    EXPECT_LE(largest, (whole_step ? step : 0.51 * step) + (format.has_super_groups() ? 0.02 : 0.001));
     EXPECT_GT(largest, 0.2 * step);
   }
 }

@@ -20,6 +20,14 @@ const PackedFormat kQuantizedFormats[] = {
     {WeightType::kInt4, 32, Minimum::kPerGroup},
     {WeightType::kInt4, 64, Minimum::kPerGroup, DType::kFloat32},
     {WeightType::kInt4, 128},
+    kInt5,
+    {WeightType::kInt5, 64, Minimum::kPerGroup},
+    {WeightType::kInt6, 16, Minimum::kNone, DType::kFloat32},
+    {WeightType::kInt6, 128},
+    {WeightType::kInt8, 64, Minimum::kNone, DType::kInt8},
+    kSuperInt4,
+    kSuperInt5,
+    kSuperInt6,
 };
 
 std::vector<PackedFormat> all_formats() {
@@ -35,7 +43,8 @@ std::vector<Arithmetic> arithmetics_of(const PackedFormat& format) {
 
 std::string name_of(const PackedFormat& format, Arithmetic arithmetic) {
   return "type " + std::to_string(static_cast<int>(format.type)) + " group " + std::to_string(format.group) +
-         " arithmetic " + std::to_string(static_cast<int>(arithmetic));
+         " scales " + std::string(to_string(format.scale_type)) + " arithmetic " +
+         std::to_string(static_cast<int>(arithmetic));
 }
 
 // Takes x [rows, in] with gaps between rows, float32 and no epilogue, and checks every output.

@@ -16,7 +16,7 @@ ACCORD_WITH_EVERY_PANEL_KERNEL(ProductOfUnits);
 
 TEST_P(ProductOfUnits, reads_the_units_of_a_shard) {
   constexpr std::int64_t kUnit = 48, kUnits = 3, kOther = 70;
-  for (const PackedFormat& format : {kBFloat16, kInt8, kInt4WithMinima}) {
+  for (const PackedFormat& format : {kBFloat16, kInt8, kInt4WithMinima, kSuperInt4, kSuperInt5, kSuperInt6}) {
     std::vector<TestWeight> units;
     for (unsigned unit = 0; unit < kUnits; ++unit) units.emplace_back(format, kUnit, kOther, 20 + unit);
     const std::size_t bytes = packed_bytes(format, kUnit, kOther);
@@ -57,7 +57,7 @@ TEST_P(ProductOfUnits, reads_the_units_of_a_shard) {
 
 TEST_P(ProductOfUnits, skips_the_padding_of_the_last_unit) {
   constexpr std::int64_t kUnit = 80, kUnits = 2, kOther = 64, kPadding = 70;  // more than a panel
-  for (const PackedFormat& format : {kFloat32, kInt8}) {
+  for (const PackedFormat& format : {kFloat32, kInt8, kSuperInt5}) {
     const TestWeight unit(format, kUnit, kOther, 40);
     const std::size_t bytes = packed_bytes(format, kUnit, kOther);
     AlignedVector together(kUnits * bytes);
