@@ -23,11 +23,13 @@ PackedFormat format_of(const std::string& type, int group, const std::string& sc
   if (type == "bfloat16") format.type = WeightType::kBFloat16;
   if (type == "float16") format.type = WeightType::kFloat16;
   if (type == "int8") format.type = WeightType::kInt8;
+  if (type == "int6") format.type = WeightType::kInt6;
+  if (type == "int5") format.type = WeightType::kInt5;
   if (type == "int4") format.type = WeightType::kInt4;
   if (type == "float8_e4m3fn") format.type = WeightType::kFloat8;
   format.group = group;
   format.minimum = minima ? kernels::Minimum::kPerGroup : kernels::Minimum::kNone;
-  format.scale_type = scales == "float32" ? DType::kFloat32 : DType::kFloat16;
+  format.scale_type = scales == "float32" ? DType::kFloat32 : scales == "int8" ? DType::kInt8 : DType::kFloat16;
   raise_if_error(kernels::check(format));
   return format;
 }
@@ -74,15 +76,26 @@ std::pair<double, double> pack_matrix(nb::handle matrix, nb::handle packed, cons
   return {made.largest, made.relative};
 }
 
+// The numbers of an optional argument, which must be `count` elements of float32 if it is given.
+class OptionalFloats {
+ public:
+  OptionalFloats(nb::handle given, std::size_t count, const char* name) {
+    if (given.is_none()) return;
+    view_.emplace(given, name, Access::kRead);
+    check_view(*view_, DType::kFloat32, count, name);
+  }
+  const float* data() const { return view_ ? static_cast<const float*>(view_->buffer().data) : nullptr; }
+
+ private:
+  std::optional<ArrayView> view_;
+};
+
 void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::handle packed, const std::string& type,
-                    int group) {
-  const bool is_float8 = type == "float8_e4m3fn";
-  if (group < 1 && !is_float8) throw nb::value_error("group: expected at least 1");
-  const PackedFormat format = format_of(type, group, is_float8 ? "float32" : "float16", !minima.is_none());
+                    int group, const std::string& scale_type, nb::handle super_scales, nb::handle super_minima) {
+  if (group < 1 && type != "float8_e4m3fn") throw nb::value_error("group: expected at least 1");
+  const PackedFormat format = format_of(type, group, scale_type, !minima.is_none());
   const ArrayView from(codes, "codes", Access::kRead);
   const ArrayView scale(scales, "scales", Access::kRead);
-  std::optional<ArrayView> minimum;
-  if (!minima.is_none()) minimum.emplace(minima, "minima", Access::kRead);
   const ArrayView to(packed, "packed", Access::kWrite);
   const auto shape = from.shape();
   if (shape.size() != 2) throw nb::value_error("codes: expected two dimensions");
@@ -90,12 +103,16 @@ void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::
   source.out = shape[0];
   source.in = shape[1];
   const auto groups = static_cast<std::size_t>(source.out * format.scales_of(source.in));
+  const auto super_groups = static_cast<std::size_t>(source.out * format.super_groups_of(source.in));
   check_view(from, DType::kUInt8, static_cast<std::size_t>(source.out * source.in), "codes");
   check_view(scale, DType::kFloat32, groups, "scales");
-  if (minimum) check_view(*minimum, DType::kFloat32, groups, "minima");
+  const OptionalFloats minimum(minima, groups, "minima"), super_scale(super_scales, super_groups, "super_scales"),
+      super_minimum(super_minima, super_groups, "super_minima");
   source.codes = static_cast<const std::uint8_t*>(from.buffer().data);
   source.scales = static_cast<const float*>(scale.buffer().data);
-  source.minima = minimum ? static_cast<const float*>(minimum->buffer().data) : nullptr;
+  source.minima = minimum.data();
+  source.super_scales = super_scale.data();
+  source.super_minima = super_minimum.data();
   raise_if_error(kernels::pack(source, format, {static_cast<std::byte*>(to.buffer().data), to.buffer().bytes()}));
 }
 
@@ -114,12 +131,14 @@ row_scales: for float8_e4m3fn, float32 [out] or [out, groups]; else None.
 
 Returns the largest error of an element, and sqrt(sum (packed - given)^2 / sum given^2).)");
   module.def("pack_quantized", &pack_quantized, nb::arg("codes"), nb::arg("scales"), nb::arg("minima").none(),
-             nb::arg("packed"), nb::kw_only(), nb::arg("type"), nb::arg("group"),
+             nb::arg("packed"), nb::kw_only(), nb::arg("type"), nb::arg("group"), nb::arg("scale_type"),
+             nb::arg("super_scales").none(), nb::arg("super_minima").none(),
              R"(Packs a matrix [out, in] that is already quantized, unchanged.
 
 codes: as defined by the packed format; for float8_e4m3fn, the bytes of the elements.
-scales, minima (or None): float32 [out, groups], representable in float16; for float8_e4m3fn without groups, scales
-[out].)");
+scales, minima (or None): float32 [out, groups], representable in `scale_type`; for float8_e4m3fn without groups,
+scales [out].
+super_scales, super_minima (or None): float32 [out, super-groups], representable in float16; for scales of type int8.)");
 }
 
 }  // namespace accord::python

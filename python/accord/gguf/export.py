@@ -2,8 +2,7 @@
 
 A GGUF file contains a model's sizes, its weights (in any precision), its tokenizer and its chat template. A
 transformers model is created with these sizes, gets the weights under transformers' names, and is exported; the bits
-of 4-bit and 8-bit matrices do not change. architectures.py describes how keys become a configuration, and tensors
-weights.
+of quantized matrices do not change. architectures.py describes how keys become a configuration, and tensors weights.
 
 Needs the PyPI package gguf, which reads the file, in addition to what export() needs.
 """
@@ -24,6 +23,7 @@ import torch
 import transformers
 
 from accord.exporter.export import export
+from accord.gguf.codes import CODES
 from accord.gguf.file import read_file
 from accord.gguf.keys import read_keys
 from accord.gguf.positions import LONGROPE, Corrections
@@ -33,10 +33,11 @@ from accord.gguf.weights import Weight, only
 from accord.graph.errors import ExportError
 from accord.graph.modules import parts_of
 from accord.graph.traced import check_arguments
+from accord.package.codes import Quantized
 from accord.package.expert_codes import QuantizedExperts, QuantizedStack, rows_of
 from accord.package.progress import Progress
 from accord.package.sharding import Column, Row
-from accord.package.weights import Int4, Int8, Quantized
+from accord.package.weights import Int4, Int8
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -58,8 +59,8 @@ def export_gguf(
     reads (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q6_K, MXFP4, ...). The tokenizer and the chat template are packaged, too.
     `dtype`: of the engine's computation, and of weights that are not kept unchanged: "float32", which represents all
     of these types exactly, "bfloat16" or "float16".
-    `weights`: "same" keeps matrices of Q4_0, Q4_1 and Q8_0 unchanged, in 4 or 8 bits. None converts all weights to
-    `dtype`. Other values of export()'s `weights` apply to the numbers in the file.
+    `weights`: "same" keeps matrices of Q4_K, Q5_K, Q6_K, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 unchanged, in 4 to 8 bits.
+    None converts all weights to `dtype`. Other values of export()'s `weights` apply to the numbers in the file.
     `sharding`, `check`, `progress`: same as for export().
 
     Raises ExportError, which names whatever engines do not support (another architecture, a key, a tensor, a
@@ -151,21 +152,12 @@ def _order(rows: int, heads: int) -> np.ndarray:
 
 
 def _codes(tensor: gguf.ReaderTensor, order) -> Quantized | None:
-    """Returns the codes, scales and minima in blocks of 32 elements, or None if engines lack the tensor's type."""
-    types = gguf.GGMLQuantizationType
-    if tensor.tensor_type not in (types.Q8_0, types.Q4_0, types.Q4_1):
+    """Returns the codes, scales and minima of groups of elements, or None if engines lack the tensor's type."""
+    decode = CODES.get(tensor.tensor_type.name)
+    if decode is None:
         return None
     rows = tensor.data.shape[0]
-    blocks = tensor.data.reshape(rows, -1, gguf.GGML_QUANT_SIZES[tensor.tensor_type][1])[order]
-    scales = blocks[..., :2].copy().view(np.float16)[..., 0].astype(np.float32)
-    if tensor.tensor_type == types.Q8_0:
-        codes = blocks[..., 2:] ^ 128  # two's complement to code = q + 128
-        return Quantized("int8", 32, codes.reshape(rows, -1), scales)
-    minima = None
-    if tensor.tensor_type == types.Q4_1:
-        minima = blocks[..., 2:4].copy().view(np.float16)[..., 0].astype(np.float32)
-    halves = blocks[..., -16:]  # each byte contains elements i and i + 16
-    return Quantized("int4", 32, np.concatenate((halves & 15, halves >> 4), -1).reshape(rows, -1), scales, minima)
+    return decode(tensor.data.reshape(rows, -1, gguf.GGML_QUANT_SIZES[tensor.tensor_type][1])[order])
 
 
 def _codes_of_experts(way: Weight, tensors: Tensors) -> dict[str, QuantizedStack]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+    from accord.package.codes import Quantized
     from accord.package.sharding import TensorSharding
-    from accord.package.weights import Packing, Quantized
+    from accord.package.weights import Packing
 
 
 def rows_of(quantized: Quantized, begin: int, end: int) -> Quantized:

@@ -27,7 +27,8 @@ class Float8Codes:
     group: int = 0  # inputs that share a scale; 0: all inputs of an output are one group
 
     type = FLOAT8
-    minima = None
+    scale_type = "float32"
+    minima = super_scales = super_minima = None
 
     def unit(self, sharding: TensorSharding | None, number: int) -> Float8Codes:
         """Returns unit `number`; a shorter last unit is padded with zeros. If a scale is for all inputs of an output,

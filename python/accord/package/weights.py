@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from accord.graph.errors import ExportError
+from accord.package.codes import Quantized
 from accord.package.expert_codes import QuantizedExperts, QuantizedStack
 from accord.package.float8_codes import FLOAT8, Float8Codes, Float8Experts
 from accord.package.sharding import DIVIDED, EMBEDDING, EXPERTS, LINEAR, TensorSharding, pattern_matcher
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from accord.graph.builder import ExportedGraph
@@ -61,50 +61,14 @@ LARGEST_FLOAT8 = 448.0
 
 
 @dataclass(frozen=True)
-class Quantized:
-    """A matrix [out, in] that is already quantized and stays unchanged: an element is scale * (code - zero) +
-    minimum."""
-
-    type: str  # int8 (codes 0 to 255, zero 128) or int4 (0 to 15; zero 8, or 0 with minima)
-    group: int  # inputs that share a scale: 32, 64 or 128
-    codes: np.ndarray  # [out, in] of uint8
-    scales: np.ndarray  # [out, groups] of float32, each exact in float16
-    minima: np.ndarray | None = None
-
-    def unit(self, sharding: TensorSharding | None, number: int) -> Quantized:
-        """Returns unit `number`, which begins and ends with a group. A last unit with fewer outputs is zero-padded."""
-        if sharding is None:
-            return self
-        zero = 128 if self.type == "int8" else 8 if self.minima is None else 0
-        minima = None if self.minima is None else self._cut(self.minima, sharding, number, self.group)
-        return Quantized(
-            self.type,
-            self.group,
-            self._cut(self.codes, sharding, number, 1, zero),
-            self._cut(self.scales, sharding, number, self.group),
-            minima,
-        )
-
-    @staticmethod
-    def _cut(array: np.ndarray, sharding: TensorSharding, number: int, each: int, fill: int = 0) -> np.ndarray:
-        """Returns the unit's part of an array that has one column per `each` inputs."""
-        import numpy as np
-
-        begin, end = number * sharding.unit, (number + 1) * sharding.unit
-        if sharding.dim == 1:
-            return array[:, begin // each : end // each]
-        return np.pad(array[begin:end], ((0, max(0, end - len(array))), (0, 0)), constant_values=fill)
-
-
-@dataclass(frozen=True)
 class Packing:
     """How a tensor is stored in its file: docs/engine-format.md, "packed"."""
 
-    type: str  # float32, bfloat16, float16, int8, int4, float8_e4m3fn
+    type: str  # float32, bfloat16, float16, int8, int6, int5, int4, float8_e4m3fn
     transposed: bool = False  # the tensor is [in, out]
     group: int = 0
     minima: bool = False
-    scales: str = "float16"  # float32 for float8_e4m3fn
+    scales: str = "float16"  # float16, float32 or, for integers, int8; float32 for float8_e4m3fn
     groups: int = 0  # of a convolution, [out, in, ..], which is packed as [groups, out / groups, .. * in]
     # Its codes, if it is already quantized.
     quantized: Quantized | QuantizedStack | Float8Codes | None = field(default=None, compare=False, repr=False)
@@ -165,14 +129,24 @@ class PackedTensor:
         for number in range(self.units):
             unit = self.packing.quantized.unit(self.sharding, number)
             packed = np.zeros((self._matrices, self.unit_bytes() // self._matrices), np.uint8)
-            codes, scales, minima = (
+            codes, scales, minima, super_scales, super_minima = (
                 [None] * self._matrices
                 if part is None
                 else np.ascontiguousarray(part).reshape(self._matrices, rows, -1)
-                for part in (unit.codes, unit.scales, unit.minima)
+                for part in (unit.codes, unit.scales, unit.minima, unit.super_scales, unit.super_minima)
             )
-            for matrix in zip(codes, scales, minima, packed, strict=True):
-                _core.pack_quantized(*matrix, type=unit.type, group=unit.group)
+            for i in range(self._matrices):
+                _core.pack_quantized(
+                    codes[i],
+                    scales[i],
+                    minima[i],
+                    packed[i],
+                    type=unit.type,
+                    group=unit.group,
+                    scale_type=unit.scale_type,
+                    super_scales=super_scales[i],
+                    super_minima=super_minima[i],
+                )
             yield memoryview(packed.reshape(-1))
 
     def _units_of_numbers(self) -> Iterator[memoryview]:
@@ -335,9 +309,9 @@ def _wanted(
 
 
 def _format(given) -> Format | Quantized | Float8Codes | Float8Experts | QuantizedExperts | None:
-    if isinstance(given, (Fp8, Float8Codes, Float8Experts, QuantizedExperts)):
+    if isinstance(given, (Fp8, Quantized, Float8Codes, Float8Experts, QuantizedExperts)):
         return given
-    if isinstance(given, (Int8, Int4, Quantized)):
+    if isinstance(given, (Int8, Int4)):
         if given.group not in GROUPS:
             raise ExportError(f"weights in groups of {given.group}: groups are of 32, 64 or 128 inputs")
         if isinstance(given, Int4) and not isinstance(given.minima, bool):
@@ -377,10 +351,13 @@ def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, tran
 
 def _packing_of_codes(quantized: Quantized, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:
     """The codes stay unchanged, unless units do not end at groups of inputs."""
-    inputs = sharding.unit if sharding and sharding.dim == 1 else quantized.group
-    if inputs % quantized.group or (sharding and sharding.dim == 1 and tensor.shape[1] % inputs):
+    if sharding and sharding.dim == 1:
+        whole = tensor.shape[1] % sharding.unit == 0
+        quantized = quantized.in_units_of(sharding.unit) if whole else None
+    if quantized is None:
         return Packing(str(tensor.dtype).removeprefix("torch."))
-    return Packing(quantized.type, False, quantized.group, quantized.minima is not None, quantized=quantized)
+    minima = quantized.minima is not None
+    return Packing(quantized.type, False, quantized.group, minima, scales=quantized.scale_type, quantized=quantized)
 
 
 def _packing_of_float8(codes: Float8Codes, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:

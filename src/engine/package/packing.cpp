@@ -20,8 +20,8 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::string_view kTypes[] = {"float32", "bfloat16", "float16",
-                                       "int8",    "int4",     "float8_e4m3fn"};  // by WeightType
+constexpr std::string_view kTypes[] = {"float32", "bfloat16", "float16", "int8",
+                                       "int6",    "int5",     "int4",    "float8_e4m3fn"};  // by WeightType
 
 bool is_of_experts(const TensorEntry& tensor) {
   return tensor.shape.size() == 3 && (!tensor.packing || tensor.packing->groups == 0);
@@ -152,8 +152,12 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
   }
   if (given.has("scales")) {
     ACCORD_ASSIGN_OR_RETURN(const auto scales, given.name("scales"));
-    packing.format.scale_type = scales == "float32" ? DType::kFloat32 : DType::kFloat16;
-    if (scales != to_string(packing.format.scale_type)) return given.corrupt("scales are \"float16\" or \"float32\"");
+    packing.format.scale_type = scales == "float32" ? DType::kFloat32
+                                : scales == "int8"  ? DType::kInt8
+                                                    : DType::kFloat16;
+    if (scales != to_string(packing.format.scale_type)) {
+      return given.corrupt("scales are \"float16\", \"float32\" or \"int8\"");
+    }
   }
   const auto flag = [&](std::string_view name) -> Result<bool> {
     if (!given.has(name)) return false;

@@ -27,8 +27,8 @@ def test_every_type_of_weight_matches_transformers(text_model, tmp_path):
     assert kinds == set(TYPES)
     reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, dtype=torch.float32)
     ids = np.random.default_rng(0).integers(0, vocabulary, 50)
-    kept = {"Q4_1": ("int4", True), "Q4_0": ("int4", False), "Q8_0": ("int8", False)}
-    for weights, expected in (("same", set(kept.values())), (None, set())):
+    kept = {("int8", False), ("int6", False), ("int5", False), ("int5", True), ("int4", False), ("int4", True)}
+    for weights, expected in (("same", kept), (None, set())):
         path = accord.export_gguf(file, path=tmp_path / "model.accord", weights=weights)
         torch.testing.assert_close(logits_of_engine(path, ids), logits_of(reference, ids), rtol=1e-4, atol=1e-5)
         quantized = accord.inspect(path)["quantized"]

@@ -17,6 +17,26 @@ def read_json(package: Path, name: str) -> dict:
     return json.loads((package / name).read_text())
 
 
+def _bytes_of(words: np.ndarray) -> np.ndarray:
+    """Returns the 8-bit codes in words [words, width] as [inputs, width]."""
+    return np.stack([words >> 8 * byte & 255 for byte in (0, 2, 1, 3)], 1).reshape(-1, words.shape[-1])
+
+
+def _short_codes_of(words: np.ndarray, high: int) -> np.ndarray:
+    """Returns the codes of 4 bits and `high` more in words [words, width] as [inputs, width]."""
+    per_block = 4 // high if high else 1
+    blocks = words.reshape(-1, per_block + (high > 0), words.shape[-1])
+    codes = []
+    for block in blocks:
+        for n in range(per_block):
+            for shift in (0, 16, 4, 20, 8, 24, 12, 28):
+                code = block[n] >> shift & 15
+                if high:
+                    code |= (block[-1] >> shift // 8 * 8 + high * (2 * n + shift % 8 // 4) & (1 << high) - 1) << 4
+                codes.append(code)
+    return np.stack(codes)
+
+
 def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
     """Decodes one packed block to float64 [out, in], element by element, as docs/engine-format.md and
     src/kernels/linear/format.hpp describe it."""
@@ -47,17 +67,23 @@ def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
             halves = [(words << 16).view(np.float32), (words & 0xFFFF0000).view(np.float32)]
             panel = np.stack(halves, 1).reshape(-1, width).T
         else:
-            bits, order = (8, [0, 2, 1, 3]) if packed["type"] == "int8" else (4, [0, 2, 4, 6, 1, 3, 5, 7])
+            bits, minima = int(packed["type"].removeprefix("int")), packed["minima"]
+
+            def take_scales(dtype) -> tuple[np.ndarray, np.ndarray | float]:
+                scales = take(width, dtype).astype(np.float64)  # noqa: B023
+                return scales, take(width, dtype).astype(np.float64) if minima else 0.0  # noqa: B023
+
+            supers = [(1.0, 1.0)] * -(-rounded // 256)
+            if packed["scales"] == "int8":
+                supers = [take_scales(np.float16) for _ in supers]
             groups = []
-            for _ in range(rounded // group):
-                scales = take(width, packed["scales"]).astype(np.float64)
-                minima = take(width, packed["scales"]).astype(np.float64) if packed["minima"] else 0.0
+            for number in range(rounded // group):
+                super_scale, super_minimum = supers[number * group // 256]
+                scale, minimum = take_scales(packed["scales"])
                 words = take(group * bits // 32 * width, np.uint32)
-                # Position `i` of a word holds the input that is order[i] after the word's first input.
-                places = [(words >> (bits * i)) & ((1 << bits) - 1) for i in range(32 // bits)]
-                codes = np.stack([places[order.index(i)] for i in range(32 // bits)], 1).reshape(-1, width)
-                zero = 0 if packed["minima"] else 1 << (bits - 1)
-                groups.append(scales * (codes.astype(np.float64) - zero) + minima)
+                codes = _bytes_of(words) if bits == 8 else _short_codes_of(words, bits - 4)
+                zero = 0 if minima else 1 << (bits - 1)
+                groups.append(super_scale * scale * (codes.astype(np.float64) - zero) + super_minimum * minimum)
             panel = np.concatenate(groups).T
         result[first : first + width, : panel.shape[1]] = panel[: out - first]
     return result[:, :in_]

@@ -14,7 +14,7 @@ import accord
 
 gguf = pytest.importorskip("gguf")
 
-TYPES = ("Q4_1", "Q4_0", "Q8_0", "F16", "BF16", "Q6_K", "F32")
+TYPES = ("Q4_1", "Q4_0", "Q8_0", "F16", "BF16", "Q6_K", "F32", "Q4_K", "Q5_K", "Q5_0", "Q5_1")
 SIZES = {
     "hidden_size": 256,
     "intermediate_size": 256,
@@ -56,11 +56,18 @@ def add_tokenizer(writer, tokenizer, kind: str = "gpt2", pre: str = "gpt-2") -> 
     writer.add_chat_template(TEMPLATE)
 
 
-def random_q6_k(shape: tuple[int, ...]) -> np.ndarray:
-    """Random blocks of 210 bytes for 256 numbers each. The last two bytes of a block are its scale in float16."""
+# The float16 scales in the blocks of types that the package gguf does not write: byte -> scale.
+SUPER_SCALES = {"Q4_K": {0: 8e-5, 2: 6e-4}, "Q5_K": {0: 4e-5, 2: 6e-4}, "Q6_K": {208: 2e-5}}
+
+
+def random_blocks(kind: gguf.GGMLQuantizationType, shape: tuple[int, ...]) -> np.ndarray:
+    """Random blocks for a matrix, with scales that make its elements about as large as those of a model."""
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
     chance = np.random.default_rng(0)
-    blocks = chance.integers(0, 256, (shape[0], shape[1] // 256, 210), dtype=np.uint8)
-    blocks[..., -2:] = np.full((*blocks.shape[:2], 1), 2e-5, np.float16).view(np.uint8)
+    blocks = chance.integers(0, 256, (shape[0], shape[1] // elements, size), dtype=np.uint8)
+    for at, scale in SUPER_SCALES[kind.name].items():
+        scales = (scale * chance.uniform(0.5, 1.5, (*blocks.shape[:2], 1))).astype(np.float16)
+        blocks[..., at : at + 2] = scales.view(np.uint8)
     return blocks.reshape(shape[0], -1)
 
 
@@ -88,7 +95,7 @@ def write(
         is_float = weight.ndim == 1 or stem == "ffn_gate_inp" or tensor.endswith(".bias")
         given = types.get(stem, "F32") if isinstance(types, dict) else types[number % len(types)]
         kind = gguf.GGMLQuantizationType["F32" if is_float else given]
-        data = random_q6_k(weight.shape) if kind.name == "Q6_K" else gguf.quantize(weight, kind)
+        data = random_blocks(kind, weight.shape) if kind.name in SUPER_SCALES else gguf.quantize(weight, kind)
         writer.add_tensor(tensor, data, raw_dtype=kind)
     for tensor, data in more:
         writer.add_tensor(tensor, data)

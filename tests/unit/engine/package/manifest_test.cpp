@@ -123,7 +123,7 @@ TEST_F(Manifests, false_contents_are_rejected_with_their_location) {
       {"hash as number", [](json& m) { m["tensors"][0]["xxh3"][0] = 5; }, "expected text"},
       {"packed as nothing",
        [](json& m) {
-         m["tensors"][0]["packed"] = {{"type", "int5"}};
+         m["tensors"][0]["packed"] = {{"type", "int9"}};
        },
        "did you mean \"int8\"?"},
       {"groups of floats",

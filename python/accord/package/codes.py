@@ -1,0 +1,80 @@
+"""Weights that are already integers with scales when they are exported, and stay bit-identical."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from accord.package.sharding import TensorSharding
+
+SUPER_GROUP = 256  # inputs whose scales are multiples of the same number
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A matrix [out, in]: an element is scale * (code - zero) + minimum, with a scale and minimum for each group of
+    inputs. Scales and minima of the type int8 are multiples of the super-scale and super-minimum of 256 inputs."""
+
+    type: str  # int8, int6, int5 or int4: codes of 8, 6, 5 or 4 bits. Zero is half of their number, or 0 with minima.
+    group: int  # inputs that share a scale: 32, 64 or 128, or 16 for int6
+    codes: np.ndarray  # [out, in] of uint8
+    scales: np.ndarray  # [out, groups] of float32, each exact in scale_type
+    minima: np.ndarray | None = None
+    scale_type: str = "float16"  # float16, float32 or int8
+    super_scales: np.ndarray | None = None  # [out, ceil(in / 256)] of float32, each exact in float16
+    super_minima: np.ndarray | None = None
+
+    def unit(self, sharding: TensorSharding | None, number: int) -> Quantized:
+        """Returns unit `number`, which begins and ends with a group and has whole super-groups or part of one. A last
+        unit with fewer outputs is zero-padded."""
+        if sharding is None:
+            return self
+        zero = 0 if self.minima is not None else 2 ** (int(self.type.removeprefix("int")) - 1)
+        return replace(
+            self,
+            codes=_cut(self.codes, sharding, number, 1, zero),
+            scales=_cut(self.scales, sharding, number, self.group),
+            minima=_cut(self.minima, sharding, number, self.group),
+            super_scales=_cut(self.super_scales, sharding, number, SUPER_GROUP),
+            super_minima=_cut(self.super_minima, sharding, number, SUPER_GROUP),
+        )
+
+    def in_units_of(self, inputs: int) -> Quantized | None:
+        """Returns the same numbers, with scales that end where units of `inputs` inputs do, or None if groups do not.
+        If units would have parts of several super-groups, scales become float32, which represents all products of two
+        scales."""
+        import numpy as np
+
+        if inputs % self.group:
+            return None
+        if self.super_scales is None or inputs % SUPER_GROUP == 0 or SUPER_GROUP % inputs == 0:
+            return self
+
+        def products(scales: np.ndarray | None, supers: np.ndarray | None) -> np.ndarray | None:
+            if scales is None:
+                return None
+            return scales * np.repeat(supers, SUPER_GROUP // self.group, 1)[:, : scales.shape[1]]
+
+        return replace(
+            self,
+            scales=products(self.scales, self.super_scales),
+            minima=products(self.minima, self.super_minima),
+            scale_type="float32",
+            super_scales=None,
+            super_minima=None,
+        )
+
+
+def _cut(array: np.ndarray | None, sharding: TensorSharding, number: int, each: int, fill: int = 0):
+    """Returns the unit's part of an array that has one column per `each` inputs."""
+    import numpy as np
+
+    if array is None:
+        return None
+    begin, end = number * sharding.unit, (number + 1) * sharding.unit
+    if sharding.dim == 1:
+        return array[:, begin // each : -(-end // each)]
+    return np.pad(array[begin:end], ((0, max(0, end - len(array))), (0, 0)), constant_values=fill)
