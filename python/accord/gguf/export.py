@@ -110,9 +110,7 @@ def _model(
         way, module = tensors.way_to_make(keys.architecture.weights, name), name.rpartition(".")[0]
         order = _order(len(expected), getattr(config, way.heads)) if way.heads else ...
         weights[name] = tensors.make(way, list(expected.shape))[order].to(dtype)
-        is_product = isinstance(empty.get_submodule(module), torch.nn.Linear) or (
-            module == "model.embed_tokens" and config.tie_word_embeddings
-        )
+        is_product = isinstance(empty.get_submodule(module), (torch.nn.Linear, torch.nn.Embedding))
         if is_product and way.join is only and (codes := _codes(tensors.all[way.tensors[0]], order)) is not None:
             quantized |= _by_layers(module, codes, config)
         if way.matrices:

@@ -1,9 +1,10 @@
 """The layout and precision of a product's weights in a package.
 
 A matrix is packed (stored in the layout that products read) if only linear layers use it (an embedding may also read
-its rows), or only mm and addmm do. The matrices of experts and the weights of convolutions are packed, too. A packed
-matrix keeps its dtype, or is quantized to 8 or 4 bits, where groups of an output's inputs share a scale. As 8-bit
-floats, which GPUs multiply with, it is stored row-major with a scale for each output or for each group of its inputs.
+its rows), or only mm and addmm do. The matrices of experts and the weights of convolutions are packed, too, and the
+table of an embedding if it is already quantized. A packed matrix keeps its dtype, or is quantized to 8 or 4 bits,
+where groups of an output's inputs share a scale. As 8-bit floats, which GPUs multiply with, it is stored row-major
+with a scale for each output or for each group of its inputs.
 """
 
 from __future__ import annotations
@@ -243,13 +244,18 @@ def _plan_packing(
         of_experts = all(op == EXPERTS and argument in DIVIDED[EXPERTS] for op, argument in uses)
         groups = _packed_groups(tensor, uses, convolutions[name])
         dims = tensor.dim() if groups else 3 if of_experts else 2
-        packed = of_layers or of_products or of_experts or groups
+        of_rows = set(uses) == {(EMBEDDING, "weight")}
+        packed = of_layers or of_products or of_experts or of_rows or groups
         if tensor.dim() != dims or not tensor.is_floating_point() or not packed:
             continue
         is_head = (EMBEDDING, "weight") in uses or any(
             module.rsplit(".", 1)[-1] == "lm_head" for module in modules[name]
         )
-        wanted = _wanted(weights, modules[name], is_head, decided)
+        found: set[str] = set()
+        wanted = _wanted(weights, modules[name], is_head, found)
+        if of_rows and not isinstance(wanted, Quantized):
+            continue  # its numbers are not rounded
+        decided |= found
         if isinstance(wanted, (Float8Experts, QuantizedExperts)):
             wanted = wanted.matrices.get(name.rpartition(".")[2])
         packings[name] = _packing(wanted, tensor, shardings.get(name), of_products, groups)

@@ -61,9 +61,10 @@ def test_products_and_packages_have_the_numbers_of_the_file(name, tmp_path):
         assert torch.equal(product, weight.T), f"units of {unit}"
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", CODES)
-def test_a_package_is_about_as_large_as_the_file(name, text_model, tmp_path):
-    model = make_model(len(text_model.tokenizer), tie_word_embeddings=True)
+def test_a_package_is_about_as_large_as_the_file(name, tied, text_model, tmp_path):
+    model = make_model(len(text_model.tokenizer), tie_word_embeddings=tied)
     file = write(tmp_path / "model.gguf", model, text_model.tokenizer, (name,))
     path = accord.export_gguf(file, path=tmp_path / "model.accord", sharding=None)
     of_file = sum(int(tensor.n_bytes) for tensor in gguf.GGUFReader(file).tensors)
@@ -79,9 +80,10 @@ def run_on_a_rank(comm, path: str, ids: np.ndarray) -> np.ndarray:
         return np.array(engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0])
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", SUPER_SCALES)
-def test_a_model_of_one_type_matches_transformers_on_two_ranks(name, text_model, tmp_path, ranks):
-    model = make_model(len(text_model.tokenizer), tie_word_embeddings=True)
+def test_a_model_of_one_type_matches_transformers_on_two_ranks(name, tied, text_model, tmp_path, ranks):
+    model = make_model(len(text_model.tokenizer), tie_word_embeddings=tied)
     file = write(tmp_path / "model.gguf", model, text_model.tokenizer, (name,))
     reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, dtype=torch.float32)
     path = accord.export_gguf(file, path=tmp_path / "model.accord")
