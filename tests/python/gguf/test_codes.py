@@ -93,3 +93,15 @@ def test_a_model_of_one_type_matches_transformers_on_two_ranks(name, tied, text_
     torch.testing.assert_close(logits_of_engine(path, ids), expected, rtol=1e-4, atol=1e-5)
     for logits in ranks(2).run(run_on_a_rank, str(path), ids):
         torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_new_weights_are_rounded_to_the_formats_of_the_file(text_model, tmp_path):
+    model = make_model(len(text_model.tokenizer), tie_word_embeddings=True)
+    file = write(tmp_path / "model.gguf", model, text_model.tokenizer, ("Q6_K", "Q5_K"))
+    path = accord.export_gguf(file, path=tmp_path / "model.accord")
+    ids = np.random.default_rng(0).integers(0, len(text_model.tokenizer), 50)
+    with accord.load(path) as engine:
+        engine.load_weights(model.state_dict())
+        logits = torch.from_dlpack(engine.run(ids, np.arange(50), np.arange(50))[0]).clone()
+    expected = logits_of(model, ids)
+    assert (logits - expected).norm() < 0.15 * expected.norm()
