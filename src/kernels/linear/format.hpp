@@ -60,8 +60,8 @@ struct PackedFormat {
   std::int64_t scales_of(std::int64_t in) const { return group == 0 ? 1 : (in + group - 1) / group; }
   /// Bits per weight, without scales.
   int bits() const;
-  /// Number of codes.
-  int codes() const { return 1 << bits(); }
+  /// Number of codes; 0 for types without.
+  int codes() const { return quantized() ? 1 << bits() : 0; }
   /// The code that represents zero; 0 with minima.
   int zero() const { return minimum == Minimum::kNone ? codes() / 2 : 0; }
   /// True if the scales of groups are multiples of their super-group's.
