@@ -3,6 +3,8 @@
 A block has consecutive elements of a row: 32, which share a scale, or in the types whose names end in K, 256. Those
 are a super-group: the scales of its groups of 16 or 32 elements are integers, which one float16 multiplies. A type's
 function takes blocks [rows, blocks of a row, bytes of a block].
+
+Codes of 2 and 3 bits become codes of 4, and those that stand for the numbers of a table become codes for these.
 """
 
 from __future__ import annotations
@@ -90,7 +92,44 @@ def _q6_k(blocks: np.ndarray) -> Quantized:
     return Quantized("int6", 16, _rows(codes), _floats(scales), scale_type="int8", super_scales=_halves(blocks, 208))
 
 
-# The types that engines keep in their bits.
+def _q2_k(blocks: np.ndarray) -> Quantized:
+    codes, scales = _bits(blocks[..., 16:80], 2, 32), blocks[..., :16]
+    supers = _halves(blocks, 80), -_halves(blocks, 82)  # a minimum is subtracted
+    return Quantized("int4", 16, _rows(codes), _floats(scales & 15), _floats(scales >> 4), "int8", *supers)
+
+
+def _q3_k(blocks: np.ndarray) -> Quantized:
+    # The third bit of a code stands for 4, and its zero is 4. As a code of 4 bits, its zero is 8.
+    codes = _bits(blocks[..., 32:96], 2, 32) + (_bits(blocks[..., :32], 1, 32) << 2) + 4
+    scales = _bits(blocks[..., 96:104], 4, 8) | _bits(blocks[..., 104:108], 2, 4) << 4
+    return Quantized(
+        "int4", 16, _rows(codes), _floats(scales) - 32, scale_type="int8", super_scales=_halves(blocks, 108)
+    )
+
+
+# The numbers that codes stand for, plus the zero of the codes that they become.
+IQ4_CODES = np.uint8(np.add((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), 128))
+MXFP4_CODES = np.uint8(np.add((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), 16))
+
+
+def _iq4_nl(blocks: np.ndarray) -> Quantized:
+    codes = IQ4_CODES[_bits(blocks[..., 2:], 4, 16)]
+    return Quantized("int8", 32, _rows(codes), _halves(blocks, 0))
+
+
+def _iq4_xs(blocks: np.ndarray) -> Quantized:
+    codes = IQ4_CODES[_bits(blocks[..., 8:], 4, 16)]
+    scales = _bits(blocks[..., 4:8], 4, 1) | _bits(blocks[..., 2:4], 2, 1) << 4
+    return Quantized("int8", 32, _rows(codes), _floats(scales) - 32, scale_type="int8", super_scales=_halves(blocks, 0))
+
+
+def _mxfp4(blocks: np.ndarray) -> Quantized:
+    codes = MXFP4_CODES[_bits(blocks[..., 1:], 4, 16)]
+    scales = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - 128)  # numbers are twice those of FP4
+    return Quantized("int5", 32, _rows(codes), scales, scale_type="float32")
+
+
+# The types whose numbers packages have exactly, as codes.
 CODES: dict[str, Callable[[np.ndarray], Quantized]] = {
     "Q8_0": _q8_0,
     "Q4_0": _q4_0,
@@ -100,4 +139,9 @@ CODES: dict[str, Callable[[np.ndarray], Quantized]] = {
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
+    "IQ4_NL": _iq4_nl,
+    "IQ4_XS": _iq4_xs,
+    "MXFP4": _mxfp4,
 }

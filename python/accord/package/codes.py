@@ -19,7 +19,7 @@ class Quantized:
     inputs. Scales and minima of the type int8 are multiples of the super-scale and super-minimum of 256 inputs."""
 
     type: str  # int8, int6, int5 or int4: codes of 8, 6, 5 or 4 bits. Zero is half of their number, or 0 with minima.
-    group: int  # inputs that share a scale: 32, 64 or 128, or 16 for int6
+    group: int  # inputs that share a scale: 32, 64 or 128, or 16 for int6 and int4
     codes: np.ndarray  # [out, in] of uint8
     scales: np.ndarray  # [out, groups] of float32, each exact in scale_type
     minima: np.ndarray | None = None

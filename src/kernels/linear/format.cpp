@@ -48,7 +48,8 @@ Status check(const PackedFormat& format) {
                 format.group, format.minimum == Minimum::kNone ? "no minima" : "minima", to_string(format.scale_type))};
   }
   const bool named = format.group == 32 || format.group == 64 || format.group == 128;
-  const bool short_group = format.type == WeightType::kInt6 && format.group == 16;
+  const bool has_short_groups = format.type == WeightType::kInt6 || format.type == WeightType::kInt4;
+  const bool short_group = has_short_groups && format.group == 16;
   const bool group = format.quantized() ? named || short_group : format.group == 0;
   const bool has_minima = format.type == WeightType::kInt5 || format.type == WeightType::kInt4;
   const bool minimum = format.minimum == Minimum::kNone || has_minima;
@@ -57,7 +58,7 @@ Status check(const PackedFormat& format) {
   if (format.bits() != 0 && group && minimum && scale) return {};
   return {StatusCode::kInvalidArgument,
           fmt::format("packed weights of {} bits in groups of {} with {} and scales of {}: a group must have 32, 64 or "
-                      "128 inputs with 8, 6, 5 and 4 bits (or 16 with 6 bits) and 0 otherwise, minima require 5 or 4 "
+                      "128 inputs with 8, 6, 5 and 4 bits (or 16 with 6 and 4) and 0 otherwise, minima require 5 or 4 "
                       "bits, and scales must be float16, float32 or, of groups, int8",
                       format.bits(), format.group, format.minimum == Minimum::kNone ? "no minima" : "minima",
                       to_string(format.scale_type))};

@@ -43,8 +43,8 @@ enum class Minimum : std::uint8_t { kNone, kPerGroup };
 
 struct PackedFormat {
   WeightType type = WeightType::kFloat32;
-  /// Inputs that share a scale: 32, 64 or 128 for codes, or 16 for kInt6; 16, 32, 64, 128 or 0 (the whole output) for
-  /// kFloat8; 0 for other types.
+  /// Inputs that share a scale: 32, 64 or 128 for codes, or 16 for kInt6 and kInt4; 16, 32, 64, 128 or 0 (the whole
+  /// output) for kFloat8; 0 for other types.
   int group = 0;
   Minimum minimum = Minimum::kNone;  ///< kPerGroup for kInt5 and kInt4 only
   /// Of scales and minima: kFloat16, kFloat32 or, for integers that a super-group's float16 multiplies, kInt8. Only

@@ -6,7 +6,7 @@ import importlib
 import numpy as np
 import pytest
 from export_reference import read_json, read_tensors
-from gguf_files import SUPER_SCALES, gguf, logits_of, logits_of_engine, make_model, random_blocks, write
+from gguf_files import BLOCK_SCALES, gguf, logits_of, logits_of_engine, make_model, random_blocks, write
 from text_model import torch, transformers
 
 import accord
@@ -18,7 +18,7 @@ OUT, IN = 80, 768
 def blocks_of(name: str) -> np.ndarray:
     """Returns a matrix [OUT, IN] in the type's blocks: [OUT, bytes]."""
     kind = gguf.GGMLQuantizationType[name]
-    if name in SUPER_SCALES:
+    if name in BLOCK_SCALES:
         return random_blocks(kind, (OUT, IN))
     return gguf.quantize(np.random.default_rng(1).standard_normal((OUT, IN), np.float32), kind)
 
@@ -41,19 +41,17 @@ def test_products_and_packages_have_the_numbers_of_the_file(name, tmp_path):
     codes = CODES[name](blocks.reshape(OUT, -1, gguf.GGML_QUANT_SIZES[kind][1]))
     weight = torch.from_numpy(gguf.dequantize(blocks, kind).copy())
     one_hot = torch.eye(IN)
-    of_supers = name in SUPER_SCALES
-    # Units of inputs: none, whole super-groups, parts of one, parts of several, and parts of groups.
-    for unit, scales in ((None, "int8"), (256, "int8"), (64, "int8"), (96, "float32"), (24, None)):
+    # Units of inputs: none, parts of groups, whole super-groups, parts of one, and parts of several.
+    units = [(None, "int8"), (24, None), (256, "int8"), (64, "int8"), (96, "float32")]
+    for unit, scales in units if codes.super_scales is not None else units[:2]:
         sharding = {"same": accord.Column(unit=unit), "layer": accord.Row(unit=unit)} if unit else None
         path = accord.export(
             Layers(weight).eval(), (one_hot,), path=tmp_path / "m.accord", weights={"layer": codes}, sharding=sharding
         )
         (entry,) = (one for one in read_json(path, "manifest.json")["tensors"] if one["name"] == "layer.weight")
-        expected = scales if of_supers or scales is None else "float16"
-        assert (entry["packed"]["type"], entry["packed"].get("scales")) == (
-            codes.type if scales else "float32",
-            expected,
-        )
+        packed = entry["packed"]
+        expected = codes.scale_type if scales and codes.super_scales is None else scales
+        assert (packed["type"], packed.get("scales")) == (codes.type if scales else "float32", expected)
         assert entry["packed"].get("error", 0.0) == 0.0
         assert torch.equal(read_tensors(path)["layer.weight"], weight)
         with accord.load(path) as engine:
@@ -61,10 +59,13 @@ def test_products_and_packages_have_the_numbers_of_the_file(name, tmp_path):
         assert torch.equal(product, weight.T), f"units of {unit}"
 
 
-@pytest.mark.parametrize("tied", [True, False])
+# Bytes of a package for each of the file, for types whose codes become wider.
+WIDER = {"Q2_K": 1.96, "Q3_K": 1.33, "IQ4_NL": 1.89, "IQ4_XS": 1.96, "MXFP4": 1.42}
+
+
 @pytest.mark.parametrize("name", CODES)
-def test_a_package_is_about_as_large_as_the_file(name, tied, text_model, tmp_path):
-    model = make_model(len(text_model.tokenizer), tie_word_embeddings=tied)
+def test_a_package_is_about_as_large_as_the_file(name, text_model, tmp_path):
+    model = make_model(len(text_model.tokenizer))
     file = write(tmp_path / "model.gguf", model, text_model.tokenizer, (name,))
     path = accord.export_gguf(file, path=tmp_path / "model.accord", sharding=None)
     of_file = sum(int(tensor.n_bytes) for tensor in gguf.GGUFReader(file).tensors)
@@ -72,7 +73,8 @@ def test_a_package_is_about_as_large_as_the_file(name, tied, text_model, tmp_pat
     for weights in path.glob("*.safetensors"):
         data = weights.read_bytes()
         of_package += len(data) - 8 - int.from_bytes(data[:8], "little")
-    assert 0.99 * of_file < of_package < 1.05 * of_file
+    ratio = of_package / of_file / WIDER.get(name, 1.0)
+    assert 0.98 < ratio < (1.01 if name in WIDER else 1.05)
 
 
 def run_on_a_rank(comm, path: str, ids: np.ndarray) -> np.ndarray:
@@ -81,7 +83,7 @@ def run_on_a_rank(comm, path: str, ids: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("name", SUPER_SCALES)
+@pytest.mark.parametrize("name", ["Q4_K", "Q5_K", "Q6_K"])
 def test_a_model_of_one_type_matches_transformers_on_two_ranks(name, tied, text_model, tmp_path, ranks):
     model = make_model(len(text_model.tokenizer), tie_word_embeddings=tied)
     file = write(tmp_path / "model.gguf", model, text_model.tokenizer, (name,))

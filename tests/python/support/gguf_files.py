@@ -57,7 +57,15 @@ def add_tokenizer(writer, tokenizer, kind: str = "gpt2", pre: str = "gpt-2") -> 
 
 
 # The float16 scales in the blocks of types that the package gguf does not write: byte -> scale.
-SUPER_SCALES = {"Q4_K": {0: 8e-5, 2: 6e-4}, "Q5_K": {0: 4e-5, 2: 6e-4}, "Q6_K": {208: 2e-5}}
+BLOCK_SCALES = {
+    "Q2_K": {80: 6e-4, 82: 1e-3},
+    "Q3_K": {108: 2e-4},
+    "Q4_K": {0: 8e-5, 2: 6e-4},
+    "Q5_K": {0: 4e-5, 2: 6e-4},
+    "Q6_K": {208: 2e-5},
+    "IQ4_NL": {0: 3e-4},
+    "IQ4_XS": {0: 1e-5},
+}
 
 
 def random_blocks(kind: gguf.GGMLQuantizationType, shape: tuple[int, ...]) -> np.ndarray:
@@ -65,7 +73,7 @@ def random_blocks(kind: gguf.GGMLQuantizationType, shape: tuple[int, ...]) -> np
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     chance = np.random.default_rng(0)
     blocks = chance.integers(0, 256, (shape[0], shape[1] // elements, size), dtype=np.uint8)
-    for at, scale in SUPER_SCALES[kind.name].items():
+    for at, scale in BLOCK_SCALES[kind.name].items():
         scales = (scale * chance.uniform(0.5, 1.5, (*blocks.shape[:2], 1))).astype(np.float16)
         blocks[..., at : at + 2] = scales.view(np.uint8)
     return blocks.reshape(shape[0], -1)
@@ -95,7 +103,7 @@ def write(
         is_float = weight.ndim == 1 or stem == "ffn_gate_inp" or tensor.endswith(".bias")
         given = types.get(stem, "F32") if isinstance(types, dict) else types[number % len(types)]
         kind = gguf.GGMLQuantizationType["F32" if is_float else given]
-        data = random_blocks(kind, weight.shape) if kind.name in SUPER_SCALES else gguf.quantize(weight, kind)
+        data = random_blocks(kind, weight.shape) if kind.name in BLOCK_SCALES else gguf.quantize(weight, kind)
         writer.add_tensor(tensor, data, raw_dtype=kind)
     for tensor, data in more:
         writer.add_tensor(tensor, data)

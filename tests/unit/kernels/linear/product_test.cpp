@@ -25,6 +25,7 @@ const PackedFormat kQuantizedFormats[] = {
     {WeightType::kInt6, 16, Minimum::kNone, DType::kFloat32},
     {WeightType::kInt6, 128},
     {WeightType::kInt8, 64, Minimum::kNone, DType::kInt8},
+    {WeightType::kInt4, 16, Minimum::kPerGroup, DType::kInt8},
     kSuperInt4,
     kSuperInt5,
     kSuperInt6,
