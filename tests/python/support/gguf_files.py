@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -72,11 +73,11 @@ def random_blocks(kind: gguf.GGMLQuantizationType, shape: tuple[int, ...]) -> np
     """Random blocks for a matrix, with scales that make its elements about as large as those of a model."""
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     chance = np.random.default_rng(0)
-    blocks = chance.integers(0, 256, (shape[0], shape[1] // elements, size), dtype=np.uint8)
+    blocks = chance.integers(0, 256, (*shape[:-1], shape[-1] // elements, size), dtype=np.uint8)
     for at, scale in BLOCK_SCALES[kind.name].items():
-        scales = (scale * chance.uniform(0.5, 1.5, (*blocks.shape[:2], 1))).astype(np.float16)
+        scales = (scale * chance.uniform(0.5, 1.5, (*blocks.shape[:-1], 1))).astype(np.float16)
         blocks[..., at : at + 2] = scales.view(np.uint8)
-    return blocks.reshape(shape[0], -1)
+    return blocks.reshape(*shape[:-1], -1)
 
 
 def write(
@@ -96,13 +97,17 @@ def write(
     name = gguf.MODEL_ARCH_NAMES[ARCHITECTURES[model.config.model_type]]
     writer = gguf.GGUFWriter(path, architecture or name, split_max_tensors=split)
     add_tokenizer(writer, tokenizer, **tokens)
-    for number, (tensor, weight) in enumerate(tensors_of(model)):
+    matrices = itertools.count()
+    for tensor, weight in tensors_of(model):
         stem = tensor.split(".")[-2]
         if stem in without:
             continue
         is_float = weight.ndim == 1 or stem == "ffn_gate_inp" or tensor.endswith(".bias")
-        given = types.get(stem, "F32") if isinstance(types, dict) else types[number % len(types)]
-        kind = gguf.GGMLQuantizationType["F32" if is_float else given]
+        if is_float:
+            given = "F32"
+        else:
+            given = types.get(stem, "F32") if isinstance(types, dict) else types[next(matrices) % len(types)]
+        kind = gguf.GGMLQuantizationType[given]
         data = random_blocks(kind, weight.shape) if kind.name in BLOCK_SCALES else gguf.quantize(weight, kind)
         writer.add_tensor(tensor, data, raw_dtype=kind)
     for tensor, data in more:
