@@ -62,9 +62,8 @@ class WindowArrays {
 class DeviceDirect : public testing::HostDevices {
  protected:
   /// All calls by plans, sums in windows by these.
-  static CommunicatorOptions directly(const std::string& algorithm,
-                                      std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
-    return {.timeout = timeout,
+  static CommunicatorOptions directly(const std::string& algorithm) {
+    return {.timeout = std::chrono::seconds(60),
             .select = std::string(testing::kByPlans) + ";all_reduce[memory=cuda]:0-inf=" + algorithm,
             .hints = "max_ctas=3"};
   }
@@ -272,18 +271,18 @@ TEST_F(DeviceDirect, a_call_that_only_some_ranks_make_in_place_is_a_mismatch) {
 }
 
 TEST_F(DeviceDirect, a_window_that_a_rank_has_released_is_not_read) {
-  on_ranks(
-      2, directly("two_shot_zero_copy", std::chrono::milliseconds(300)), [](Communicator& comm, const OnDevice& on) {
-        std::optional<DeviceWindow> first = comm.device_window(8192, on.device).value();
-        const DeviceWindow second = comm.device_window(8192, on.device).value();
-        const Buffer in_first = first->buffer(500, DType::kFloat32);
-        const Buffer mine = comm.rank() == 0 ? in_first : second.buffer(500, DType::kFloat32);
-        if (comm.rank() == 1) first.reset();
-        ASSERT_TRUE(comm.barrier({.timeout = std::chrono::seconds(20)}).ok());
-        const Status status = comm.start(Call::all_reduce(mine, mine, ReduceOp::kSum), {.stream = on.stream}).wait();
-        EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
-        on.synchronize();
-      });
+  on_ranks(2, directly("two_shot_zero_copy"), [](Communicator& comm, const OnDevice& on) {
+    std::optional<DeviceWindow> first = comm.device_window(8192, on.device).value();
+    const DeviceWindow second = comm.device_window(8192, on.device).value();
+    const Buffer in_first = first->buffer(500, DType::kFloat32);
+    const Buffer mine = comm.rank() == 0 ? in_first : second.buffer(500, DType::kFloat32);
+    if (comm.rank() == 1) first.reset();
+    ASSERT_TRUE(comm.barrier().ok());
+    const CallOptions options = {.timeout = std::chrono::milliseconds(300), .stream = on.stream};
+    const Status status = comm.start(Call::all_reduce(mine, mine, ReduceOp::kSum), options).wait();
+    EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+    on.synchronize();
+  });
 }
 
 TEST_F(DeviceDirect, numbers_of_released_windows_are_used_again) {
