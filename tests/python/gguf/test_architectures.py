@@ -68,6 +68,23 @@ def test_experts_of_mxfp4_keep_their_numbers_in_5_bits(text_model, tmp_path):
     torch.testing.assert_close(logits_of_engine(path, ids), logits_of(model, ids), rtol=1e-4, atol=1e-4)
 
 
+def test_experts_of_k_quants_keep_their_bits(text_model, tmp_path):
+    vocabulary = len(text_model.tokenizer)
+    types = {"ffn_gate_exps": "Q4_K", "ffn_up_exps": "Q4_K", "ffn_down_exps": "Q6_K", "attn_q": "Q5_K"}
+    model = make_small("mixtral", vocabulary, hidden_size=256)
+    file = write(tmp_path / "model.gguf", model, text_model.tokenizer, types)
+    path, floats = (
+        accord.export_gguf(file, path=tmp_path / f"{weights}.accord", weights=weights) for weights in ("same", None)
+    )
+    kept = accord.inspect(path)["quantized"]
+    assert {(tensor["type"], tensor["error"]) for tensor in kept} == {("int4", 0.0), ("int5", 0.0), ("int6", 0.0)}
+    assert len(kept) == 4 * model.config.num_hidden_layers
+    ids = np.random.default_rng(0).integers(0, vocabulary, 100)
+    expected = logits_of_engine(floats, ids)
+    for logits in on_threads(2, lambda comm: logits_of_engine(path, ids, {"tp": comm})):
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_experts_are_divided_one_by_one_with_their_bits(text_model, tmp_path):
     vocabulary = len(text_model.tokenizer)
     model = rounded(make_small("mixtral", vocabulary), "Q8_0")

@@ -123,11 +123,12 @@ MODELS = {
 }
 
 
-def make_small(name: str, vocabulary: int) -> torch.nn.Module:
-    """Returns a model whose weights are large enough for every layer, bias and factor to matter."""
+def make_small(name: str, vocabulary: int, **others) -> torch.nn.Module:
+    """Returns a model whose weights are large enough for every layer, bias and factor to matter. `others`: sizes and
+    options of its configuration."""
     kind, options = MODELS[name]
     torch.manual_seed(3)
-    config = transformers.CONFIG_MAPPING[kind](**{**SIZES, "vocab_size": vocabulary, **options})
+    config = transformers.CONFIG_MAPPING[kind](**{**SIZES, "vocab_size": vocabulary, **options, **others})
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for weight, parameter in model.state_dict().items():
