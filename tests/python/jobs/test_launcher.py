@@ -151,12 +151,15 @@ import os, signal, subprocess, sys
 def ended(number, frame):
     print("got", signal.Signals(number).name, flush=True)
     sys.exit(0)
+wakes, woken = os.pipe()  # pause() would miss a signal that comes just before it
+os.set_blocking(woken, False)
+signal.set_wakeup_fd(woken)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, ended)
 child = subprocess.Popen(["sleep", "1000"])
 print("ready", child.pid, flush=True)
 while True:
-    signal.pause()
+    os.read(wakes, 1)
 """,
     )
     process = start_accord("run", "-n", 2, "--grace", 20, program)
