@@ -215,6 +215,8 @@ model stops when its last handle is gone and no stream is in progress.)")
                   R"(Creates the cache and, on rank 0, the thread that runs the model.
 
 cache_tokens: capacity of the cache in tokens, for all sequences together; 0: one full context.
+block_tokens: tokens of a block of the cache, a multiple of 16, in which equal prefixes are reused; 0: 16, or up to 256
+for a model whose layers keep a state.
 cache_dtype: "float32", "bfloat16" or "int8".
 max_sequences, max_rows: maximum number of sequences and of tokens that one step computes; longer prompts take several
 steps.
