@@ -91,3 +91,20 @@ def test_two_threads_export_models_with_states(tmp_path):
         ids = np.arange(3, 12)
         given = (ids, np.arange(9), np.array([8]))
         np.testing.assert_array_equal(one.run(*given)[0], other.run(*given)[0])
+
+
+@torch.no_grad()
+def test_a_model_in_bfloat16_is_as_close_to_float32_as_in_torch(tmp_path):
+    model = small_model("mamba").to(torch.bfloat16)  # its logits are float32
+    path = accord.export(model, path=tmp_path / "model.accord")
+    ids = np.random.default_rng(0).integers(3, 64, 60)
+    with accord.load(path) as engine:
+        given = torch.from_numpy(np.array(engine.run(ids, np.arange(60), np.arange(60))[0])).float()
+    tokens = torch.from_numpy(ids)[None]
+    of_torch = model(tokens, use_cache=False).logits[0].float()
+    exact = model.float()(tokens, use_cache=False).logits[0]
+
+    def error(logits):
+        return ((logits - exact).norm(dim=-1) / exact.norm(dim=-1)).median()
+
+    assert error(given) < 1.5 * error(of_torch)
