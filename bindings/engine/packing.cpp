@@ -138,7 +138,8 @@ Returns the largest error of an element, and sqrt(sum (packed - given)^2 / sum g
 codes: as defined by the packed format; for float8_e4m3fn, the bytes of the elements.
 scales, minima (or None): float32 [out, groups], representable in `scale_type`; for float8_e4m3fn without groups,
 scales [out].
-super_scales, super_minima (or None): float32 [out, super-groups], representable in float16; for scales of type int8.)");
+super_scales, super_minima (or None): float32 [out, super-groups], representable in float16; for scales of type
+int8.)");
 }
 
 }  // namespace accord::python

@@ -138,8 +138,8 @@ class States:
         return output.T[None].to(hidden_states.dtype)
 
     def delta_rule(self, query, key, value, g, beta, use_qk_l2norm_in_kernel=False, **_):
-        """Gated delta rule: query and key [1, tokens, key heads, key size], value [1, tokens, heads, value size], beta [1,
-        tokens, heads], g, logarithms of the decay, the same or for each element of a key."""
+        """Gated delta rule: query and key [1, tokens, key heads, key size], value [1, tokens, heads, value size], beta
+        [1, tokens, heads], g, logarithms of the decay, the same or for each element of a key."""
         queries, keys = query[0].float(), key[0].float()
         if use_qk_l2norm_in_kernel:
             queries, keys = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (queries, keys))
@@ -178,8 +178,8 @@ def _in_this_thread(method: Callable, otherwise: Callable) -> Callable:
 
 @contextlib.contextmanager
 def kept_states(model: torch.nn.Module) -> Iterator[States]:
-    """Context in which the model's functions for states are ops of the engine, for this thread; yields the states that it
-    counts. Another thread must not enter it for a model of the same type."""
+    """Context in which the model's functions for states are ops of the engine, for this thread; yields the states that
+    it counts. Another thread must not enter it for a model of the same type."""
     states = States()
     files = {sys.modules[type(module).__module__] for module in model.modules()}
     before = [(file, name, vars(file)[name]) for file in files for name in _PLACES if name in vars(file)]

@@ -60,7 +60,8 @@ def export_gguf(
     `dtype`: of the engine's computation, and of weights that are not kept unchanged: "float32", which represents all
     of these types exactly, "bfloat16" or "float16".
     `weights`: "same" keeps the numbers of quantized matrices exactly, in 4 to 8 bits (K-quants, Q4_0, Q8_0, IQ4_XS,
-    ...; docs/language-models.md has the list). None converts all weights to `dtype`. Other values of export()'s `weights` apply to the numbers in the file.
+    ...; docs/language-models.md has the list). None converts all weights to `dtype`. Other values of export()'s
+    `weights` apply to the numbers in the file.
     `sharding`, `check`, `progress`: same as for export().
 
     Raises ExportError, which names whatever engines do not support (another architecture, a key, a tensor, a

@@ -97,8 +97,7 @@ Result<std::unique_ptr<RunCache>> Memory::create_cache(const CachedParts& parts,
 }
 
 KeyValueCacheOptions Memory::passing_cache(const CachedParts& parts, std::int64_t tokens) const {
-  KeyValueCacheOptions options{
-      .blocks = std::max<std::int64_t>(1, (tokens + kernels::kTokenGroup - 1) / kernels::kTokenGroup)};
+  KeyValueCacheOptions options{.blocks = quotient_up(std::max<std::int64_t>(1, tokens), kernels::kTokenGroup)};
   const bool is_exact = std::all_of(parts.layers.begin(), parts.layers.end(),
                                     [](const CachedLayer& layer) { return layer.dtype == DType::kBFloat16; });
   if (is_exact) options.dtype = DType::kBFloat16;

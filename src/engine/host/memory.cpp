@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/rounding.hpp"
+
 namespace accord::engine::host {
 namespace {
 
@@ -29,7 +31,7 @@ Result<std::unique_ptr<RunCache>> Memory::create_cache(const CachedParts& parts,
 }
 
 KeyValueCacheOptions Memory::passing_cache(const CachedParts& parts, std::int64_t tokens) const {
-  const std::int64_t groups = std::max<std::int64_t>(1, (tokens + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
+  const std::int64_t groups = quotient_up(std::max<std::int64_t>(1, tokens), kernels::kTokenGroup);
   // One block, which has one copy of the states.
   if (!parts.states.empty()) return {.blocks = 1, .block_tokens = groups * kernels::kTokenGroup};
   return {.blocks = groups};

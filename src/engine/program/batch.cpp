@@ -18,26 +18,29 @@ struct Heads {
   DType dtype;
 };
 
-// Reads the heads of a tensor [1, heads, rows, dim].
-Result<Heads> heads_of(const Graph& graph, const Node& node, std::string_view argument) {
+// Returns the tensor of an argument that must be there.
+Result<const Value*> value_of(const Graph& graph, const Node& node, std::string_view argument) {
   const auto id = tensor_argument(node, argument);
   if (!id)
     return Status(StatusCode::kCorrupt, fmt::format("{}: argument \"{}\" is missing", node_text(node), argument));
-  const Value& value = graph.values[static_cast<std::size_t>(*id)];
-  const SymbolicShape& shape = value.shape;
+  return &graph.values[static_cast<std::size_t>(*id)];
+}
+
+// Reads the heads of a tensor [1, heads, rows, dim].
+Result<Heads> heads_of(const Graph& graph, const Node& node, std::string_view argument) {
+  ACCORD_ASSIGN_OR_RETURN(const Value* const value, value_of(graph, node, argument));
+  const SymbolicShape& shape = value->shape;
   if (shape.size() != 4 || !shape[1].is_constant() || !shape[3].is_constant()) {
     return Status(StatusCode::kUnsupported, fmt::format("{}: its {} is {}, not [1, heads, tokens, dim] with constant "
                                                         "heads and dim",
                                                         node_text(node), argument, shape_text(shape)));
   }
-  return Heads{shape[1].constant(), shape[3].constant(), value.dtype};
+  return Heads{shape[1].constant(), shape[3].constant(), value->dtype};
 }
 
 Result<std::int64_t> constant_size(const Graph& graph, const Node& node, std::string_view argument, std::size_t dim) {
-  const auto id = tensor_argument(node, argument);
-  if (!id)
-    return Status(StatusCode::kCorrupt, fmt::format("{}: argument \"{}\" is missing", node_text(node), argument));
-  const SymbolicShape& shape = graph.values[static_cast<std::size_t>(*id)].shape;
+  ACCORD_ASSIGN_OR_RETURN(const Value* const value, value_of(graph, node, argument));
+  const SymbolicShape& shape = value->shape;
   if (dim < shape.size() && shape[dim].is_constant()) return shape[dim].constant();
   return Status(StatusCode::kUnsupported, fmt::format("{}: its {} is {}, whose size {} is no constant", node_text(node),
                                                       argument, shape_text(shape), dim));

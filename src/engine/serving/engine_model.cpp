@@ -40,7 +40,7 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("a cache cannot have {} tokens in blocks of {}", tokens, limits.block_tokens));
   }
-  limits.blocks = static_cast<std::int32_t>((tokens + limits.block_tokens - 1) / limits.block_tokens);
+  limits.blocks = static_cast<std::int32_t>(quotient_up(tokens, limits.block_tokens));
   return limits;
 }
 

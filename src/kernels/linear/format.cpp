@@ -26,7 +26,7 @@ int PackedFormat::bits() const {
 }
 
 std::int64_t PackedFormat::super_groups_of(std::int64_t in) const {
-  return has_super_groups() ? (in + kSuperGroup - 1) / kSuperGroup : 0;
+  return has_super_groups() ? quotient_up(in, kSuperGroup) : 0;
 }
 
 PackedFormat format_of(DType dtype) {
