@@ -161,8 +161,10 @@ pointer: an ncclComm_t over the same ranks in the same order.
 Must be called on all ranks, before the first such call. The ncclComm_t still belongs to its owner and must outlive
 this communicator. accord.torch.lend_nccl() uses the ncclComm_t of a process group.)")
       .def("abort", &abort, nb::arg("reason") = "abort() was called",
-           "Ends every pending and later call on all ranks with Aborted and `reason`. May be called from any thread "
-           "at any time.")
+           "Ends every pending and later call on all ranks with Aborted and `reason`. The same happens to groups that "
+           "this rank has made from this one by split(), split_ranks() or a mesh, and to theirs; not to those of "
+           "grow(), shrink() and reconfigure(), which are this one's successors. May be called from any thread at any "
+           "time.")
       .def("close", &close_communicator,
            "Leaves the group: later calls raise Closed, and a peer waiting for this rank gets PeerLost. Idempotent.")
       .def("dump", &dump, nb::arg("directory"), nb::sig("def dump(self, directory: str | os.PathLike[str]) -> str"),

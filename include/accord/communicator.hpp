@@ -362,8 +362,9 @@ class Communicator {
   [[nodiscard]] Result<DeviceWindow> device_window(std::size_t bytes, Device device, const CallOptions& options = {});
   [[nodiscard]] Result<DeviceWindow> device_window(Buffer memory, const CallOptions& options = {});
 
-  /// Ends every pending and later call on all ranks with kAborted and `reason`. May be called from any thread at any
-  /// time.
+  /// Ends every pending and later call on all ranks with kAborted and `reason`. The same happens to groups that this
+  /// rank has made from this one by split(), split_ranks() or a mesh, and to theirs; not to those of grow(), shrink()
+  /// and reconfigure(), which are this one's successors. May be called from any thread at any time.
   void abort(std::string_view reason);
   /// Leaves the group: later calls return kClosed, and a peer that waits for this rank gets kPeerLost. Idempotent.
   void close();

@@ -28,10 +28,12 @@ Result<Communicator> meet(std::shared_ptr<Store> store, const comm::JoinRequest&
   return Communicator(std::move(group));
 }
 
-/// Returns nullopt if a split created no group for this rank.
-Result<std::optional<Communicator>> part(Result<std::shared_ptr<comm::Group>> made) {
+/// Returns nullopt if a split of `parent` created no group for this rank.
+Result<std::optional<Communicator>> part(comm::Group& parent, Result<std::shared_ptr<comm::Group>> made) {
   if (!made.ok()) return made.status();
-  return *made == nullptr ? std::optional<Communicator>() : Communicator(std::move(*made));
+  if (*made == nullptr) return std::optional<Communicator>();
+  parent.add_made(*made);
+  return std::optional(Communicator(std::move(*made)));
 }
 
 }  // namespace
@@ -102,12 +104,12 @@ Status Prepared::run() { return calls_->run(); }
 Work Prepared::start() { return Work(calls_->start()); }
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key, CommunicatorOptions options) {
-  return part(comm::split_by_color(*group_, color, key, std::move(options)));
+  return part(*group_, comm::split_by_color(*group_, color, key, std::move(options)));
 }
 
 Result<std::optional<Communicator>> Communicator::split_ranks(std::span<const Rank> ranks,
                                                               CommunicatorOptions options) {
-  return part(comm::split_by_ranks(*group_, ranks, std::move(options)));
+  return part(*group_, comm::split_by_ranks(*group_, ranks, std::move(options)));
 }
 
 Result<Communicator> Communicator::grow(const std::shared_ptr<Store>& store, int added, CommunicatorOptions options) {

@@ -196,6 +196,26 @@ void Group::abort(std::string_view reason) {
   if (is_inherited()) return;  // the peers would attribute it to the parent
   (void)state_.fail(Status(StatusCode::kAborted,
                            fmt::format("rank {} aborted group \"{}\": {}", rank(), options_.name, reason), {rank()}));
+  std::vector<std::weak_ptr<MadeFromGroup>> all_made;
+  {
+    const std::lock_guard lock(made_mutex_);
+    abort_reason_ = reason;
+    all_made.swap(made_);
+  }
+  for (const std::weak_ptr<MadeFromGroup>& entry : all_made)
+    if (const std::shared_ptr<MadeFromGroup> made = entry.lock()) made->abort(reason);
+}
+
+void Group::add_made(std::weak_ptr<MadeFromGroup> made) {
+  std::optional<std::string> abort_reason;
+  {
+    const std::lock_guard lock(made_mutex_);
+    if (made_.size() == made_.capacity()) std::erase_if(made_, [](const auto& one) { return one.expired(); });
+    made_.push_back(made);
+    abort_reason = abort_reason_;
+  }
+  if (!abort_reason) return;
+  if (const std::shared_ptr<MadeFromGroup> now = made.lock()) now->abort(*abort_reason);
 }
 
 std::vector<Rank> Group::gone() {

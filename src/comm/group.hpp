@@ -4,9 +4,11 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "accord/communicator.hpp"
@@ -18,6 +20,7 @@
 #include "comm/formation/formation_point.hpp"
 #include "comm/group_options.hpp"
 #include "comm/group_state.hpp"
+#include "comm/made_from_group.hpp"
 #include "comm/membership/announcements.hpp"
 #include "comm/membership/membership.hpp"
 #include "comm/progress.hpp"
@@ -27,7 +30,7 @@
 namespace accord::comm {
 
 /// Joins the parts of one communicator. Its many methods pass calls on to the part that serves them.
-class Group : public std::enable_shared_from_this<Group> {
+class Group final : public MadeFromGroup, public std::enable_shared_from_this<Group> {
  public:
   /// Returns the group's first handle: the group closes when its last handle is released.
   static Result<std::shared_ptr<Group>> create(Membership membership, GroupOptions options);
@@ -104,7 +107,9 @@ class Group : public std::enable_shared_from_this<Group> {
   const GroupState& state() const { return state_; }
   /// Ranks that have died or closed, in the order in which this rank learned of it; none once this rank has closed.
   std::vector<Rank> gone();
-  void abort(std::string_view reason);
+  void abort(std::string_view reason) override;
+  /// abort() reaches `made` from now on, and at once if this rank has already aborted the group.
+  void add_made(std::weak_ptr<MadeFromGroup> made);
   void close();
   /// Keeps the windows open for `operation` as long as the result is held: close() waits for it, after it has set the
   /// state. kClosed if the group is closed.
@@ -144,6 +149,9 @@ class Group : public std::enable_shared_from_this<Group> {
   std::atomic<bool> shrunk_ = false;
   Announcements announcements_;
   FormationPoint formation_point_;
+  std::mutex made_mutex_;
+  std::vector<std::weak_ptr<MadeFromGroup>> made_;  ///< guarded by made_mutex_
+  std::optional<std::string> abort_reason_;         ///< of this rank; likewise
 
   std::unique_ptr<flight::Recorder> recorder_;
   GroupState state_;

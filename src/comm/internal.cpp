@@ -15,6 +15,10 @@ Status failure_of(const Communicator& communicator, std::string_view operation) 
   return group.state().check(group.where(operation));
 }
 
+void add_made(const Communicator& communicator, std::weak_ptr<MadeFromGroup> made) {
+  communicator.group()->add_made(std::move(made));
+}
+
 int host_count(const Communicator& communicator) { return communicator.group()->topology().host_count(); }
 
 std::uint64_t communicator_id_of(const Window& window) { return window.state()->group().membership().id; }

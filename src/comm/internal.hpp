@@ -18,6 +18,7 @@
 #include "comm/environment.hpp"
 #include "comm/formation/handle.hpp"
 #include "comm/group_options.hpp"
+#include "comm/made_from_group.hpp"
 #include "comm/membership/shared_groups.hpp"
 #include "comm/select_text.hpp"
 #include "exec/device/plan_epilogue.hpp"
@@ -29,6 +30,9 @@ const GroupOptions& options_of(const Communicator& communicator);
 /// Returns why operations have to end (the communicator failed or closed, or a peer reported a failure), with the
 /// operation and the group as context; ok if they need not. Cost: a lock.
 Status failure_of(const Communicator& communicator, std::string_view operation);
+
+/// Communicator::abort() reaches `made` from now on, and at once if this rank has already aborted the communicator.
+void add_made(const Communicator& communicator, std::weak_ptr<MadeFromGroup> made);
 
 /// Returns the number of hosts that the ranks are on.
 int host_count(const Communicator& communicator);

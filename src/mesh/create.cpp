@@ -86,7 +86,7 @@ std::string_view to_string(MeshOptionFate fate) {
   return "unknown";
 }
 
-class Mesh::State {
+class Mesh::State final : public comm::MadeFromGroup {
  public:
   State(MeshPlan plan, Rank rank, std::vector<std::size_t> offsets, comm::GroupOptions options,
         std::vector<MeshOptionReport> reports, std::shared_ptr<comm::SharedGroups> groups)
@@ -114,7 +114,7 @@ class Mesh::State {
     const auto place = place_of_family_.find(number);
     if (place == place_of_family_.end()) return std::optional<Communicator>();
     const std::lock_guard lock(mutex_);
-    if (closed_) return Status(StatusCode::kClosed, fmt::format("mesh \"{}\" was closed on this rank", options_.name));
+    ACCORD_RETURN_IF_ERROR(ended_);
     OwnGroup& own = groups_[place->second];
     if (!own.communicator) {
       ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> created, create_group(own.group));
@@ -126,14 +126,17 @@ class Mesh::State {
   /// Groups that were created live on with their communicators. The peers of the others are notified that this rank
   /// will never join.
   ~State() {
-    if (!closed_) decline_uncreated();
+    if (ended_.ok()) decline_uncreated();
+  }
+
+  void abort(std::string_view reason) override {
+    const std::lock_guard lock(mutex_);  // the parent itself aborts the groups that exist
+    end(Status(StatusCode::kAborted, fmt::format("mesh \"{}\" was aborted on this rank: {}", options_.name, reason)));
   }
 
   void close() {
     const std::lock_guard lock(mutex_);
-    if (closed_) return;
-    closed_ = true;
-    decline_uncreated();
+    end(Status(StatusCode::kClosed, fmt::format("mesh \"{}\" was closed on this rank", options_.name)));
     for (OwnGroup& own : groups_) {
       if (own.communicator) own.communicator->close();
     }
@@ -144,6 +147,13 @@ class Mesh::State {
     MeshGroup group;
     std::optional<Communicator> communicator;
   };
+
+  /// No group is created any more. REQUIRES: mutex_ is held.
+  void end(Status why) {
+    if (!ended_.ok()) return;
+    ended_ = std::move(why);
+    decline_uncreated();
+  }
 
   void decline_uncreated() const {
     for (const OwnGroup& own : groups_) {
@@ -187,7 +197,7 @@ class Mesh::State {
   std::map<int, std::size_t> place_of_family_;
   std::mutex mutex_;
   std::vector<OwnGroup> groups_;  // communicators guarded by mutex_
-  bool closed_ = false;           // guarded by mutex_
+  Status ended_;                  // why no group is created any more, or ok; guarded by mutex_
 };
 
 Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, MeshOptions given) {
@@ -213,7 +223,9 @@ Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, Mesh
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::SharedGroups> groups,
                           comm::SharedGroups::connect(*communicator.group(), request));
   const Rank rank = communicator.rank() + (is_whole ? plan.rank_offset() : 0);
-  return Mesh(std::make_shared<State>(plan, rank, std::move(offsets), options, std::move(reports), std::move(groups)));
+  auto state = std::make_shared<State>(plan, rank, std::move(offsets), options, std::move(reports), std::move(groups));
+  if (state->has_groups()) comm::add_made(communicator, state);
+  return Mesh(std::move(state));
 }
 
 Status Mesh::decline(Communicator& communicator, std::string_view why, MeshOptions given) {

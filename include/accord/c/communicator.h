@@ -125,8 +125,8 @@ ACCORD_API accord_status_t accord_communicator_state(accord_communicator_t* comm
 /* Returns ACCORD_OK when ready, or the reason why the communicator failed or was closed. */
 ACCORD_API accord_status_t accord_communicator_status(accord_communicator_t* communicator);
 
-/* Ends every pending and later call on all ranks with ACCORD_ABORTED and `reason` (null: no reason given). May be
- * called from any thread. */
+/* Ends every pending and later call on all ranks with ACCORD_ABORTED and `reason` (null: no reason given), also those
+ * of groups that this rank has made from it by a split or a mesh. May be called from any thread. */
 ACCORD_API accord_status_t accord_communicator_abort(accord_communicator_t* communicator, const char* reason);
 
 /* Leaves the group: later calls return ACCORD_CLOSED, and a peer that waits for this rank gets ACCORD_PEER_LOST.

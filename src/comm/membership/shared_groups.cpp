@@ -86,6 +86,7 @@ struct SharedGroups::Connection {
   Fabric fabric;
   topology::Topology topology;
   std::shared_ptr<transport::SharedEndpoint> endpoint;
+  std::weak_ptr<Group> parent;
 
   transport::ViewRequest view_of(const SharedPlace& place, std::size_t window_bytes) const {
     const auto me = std::find(place.ranks.begin(), place.ranks.end(), rank) - place.ranks.begin();
@@ -149,7 +150,8 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
                                                                      .id = hash_of(identity),
                                                                      .fabric = std::move(fabric),
                                                                      .topology = *std::move(topology),
-                                                                     .endpoint = std::move(shared)})));
+                                                                     .endpoint = std::move(shared),
+                                                                     .parent = parent.handle()})));
 }
 
 Status SharedGroups::decline(Group& parent, const GroupOptions& options, std::string_view why) {
@@ -194,6 +196,7 @@ Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, cons
                  .links = std::move(view.links)},
       options);
   if (!made.ok()) return made.status().with_context(in_group(options));
+  if (const std::shared_ptr<Group> parent = connection_->parent.lock()) parent->add_made(*made);
   return made;
 }
 

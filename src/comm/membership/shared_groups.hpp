@@ -41,7 +41,7 @@ class SharedGroups {
   /// Bytes of the window that a group uses.
   static std::size_t bytes(int ranks, std::size_t slot_bytes);
   /// Creates this rank's part of a group, without the other ranks. Once for each place. A group of one rank has a
-  /// window of its own.
+  /// window of its own. It ends with the parent if this rank aborts that.
   Result<std::shared_ptr<Group>> make(const SharedPlace& place, const GroupOptions& options) const;
   /// Instead of make(): notifies the group's other ranks that this one has left it.
   void leave(const SharedPlace& place) const;

@@ -143,6 +143,30 @@ TEST_P(Failure, abort_from_another_thread_ends_a_call_in_progress) {
   });
 }
 
+// Rank 2 aborts only the whole group; its parts, and parts of these, end with it. A group of other ranks goes on.
+TEST_P(Failure, abort_ends_the_groups_made_from_the_group) {
+  run_thread_ranks(4, options(), [](Communicator comm) {
+    Communicator half = **comm.split(comm.rank() % 2, 0, {.name = "half"});
+    const std::vector<Rank> all = {0, 1};
+    std::optional<Communicator> listed = *half.split_ranks(all, {.name = "listed"});
+    ASSERT_TRUE(listed.has_value());
+    if (comm.rank() == 2) {
+      comm.abort("the loss is NaN");
+      half.close();
+    }
+    const Status status = listed->barrier();
+    if (comm.rank() % 2 != 0) {
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      ASSERT_TRUE(half.barrier().ok());
+      return;
+    }
+    ASSERT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+    ASSERT_THAT(status.message(), HasSubstr("the loss is NaN"));
+    ASSERT_EQ(status.ranks(), std::vector<Rank>{1});
+    ASSERT_EQ(half.barrier().code(), StatusCode::kAborted);
+  });
+}
+
 TEST_P(Failure, ranks_that_wait_for_a_closed_peer_report_it_lost) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     ASSERT_TRUE(comm.barrier().ok());

@@ -209,6 +209,36 @@ TEST_P(Meshes, a_rank_that_ends_its_mesh_leaves_groups_that_it_never_created) {
   }
 }
 
+// Rank 1 creates neither of its groups before it aborts the communicator, and rank 3 destroys its mesh.
+TEST_P(Meshes, aborting_the_communicator_ends_the_groups_of_its_meshes) {
+  const MeshPlan plan = plan_of("tp=2,pp=2", 4);
+  run_thread_ranks(4, options(), [&](Communicator comm) {
+    std::optional<Mesh> mesh = *Mesh::create(plan, comm);
+    if (comm.rank() == 1) {
+      comm.abort("enough");
+      const Status none = mesh->group("tp").status();
+      ASSERT_EQ(none.code(), StatusCode::kAborted) << none.to_string();
+      ASSERT_THAT(none.message(), HasSubstr("enough"));
+      return;
+    }
+    Communicator tp = **mesh->group("tp");
+    Communicator pp = **mesh->group("pp");
+    if (comm.rank() == 3) mesh.reset();
+    const Status status = comm.rank() == 0 ? tp.barrier() : comm.rank() == 3 ? pp.barrier() : Status();
+    ASSERT_EQ(status.code(), comm.rank() == 2 ? StatusCode::kOk : StatusCode::kPeerLost) << status.to_string();
+    if (comm.rank() == 2) {
+      ASSERT_EQ(tp.state(), CommunicatorState::kReady);
+      const Status told = tp.barrier();  // until rank 3 aborts
+      ASSERT_EQ(told.code(), StatusCode::kAborted) << told.to_string();
+      ASSERT_THAT(told.message(), HasSubstr("the last"));
+    }
+    if (comm.rank() == 3) {
+      comm.abort("the last");
+      ASSERT_EQ(tp.barrier().code(), StatusCode::kAborted);
+    }
+  });
+}
+
 TEST_P(Meshes, several_meshes_coexist_and_one_may_cover_some_ranks) {
   const MeshPlan all = plan_of("tp=4", 4), some = plan_of("tp=2,rank_offset=1", 2);
   run_thread_ranks(4, options(), [&](Communicator comm) {

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from accord_command import accord, clean_environment, end, python_file, start_accord, wait_until
+from accord_command import accord, clean_environment, end, python_file, start_accord, stop, wait_until
 
 # The program of each rank of a job. A case is the code that the ranks run after a barrier. `pause` never returns.
 PROGRAM = """
@@ -156,7 +156,7 @@ def test_all_stopped_ranks_are_named(job):
     launcher = job("one never arrives")
     state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
     for rank in (0, 1):
-        os.kill(state["ranks"][rank]["process"], signal.SIGSTOP)
+        stop(state["ranks"][rank]["process"])
     state = wait_until(lambda: found(launcher.pid, "stopped"), "ranks 0 and 1 are stopped")
     assert {(finding["kind"], *finding["ranks"]) for finding in state["findings"]} == {("stopped", 0), ("stopped", 1)}
 
@@ -169,7 +169,7 @@ def test_a_killed_rank_is_reported_while_its_peers_are_stopped(job):
     os.kill(launcher.pid, signal.SIGSTOP)
     try:
         for rank in (0, 2):
-            os.kill(processes[rank], signal.SIGSTOP)
+            stop(processes[rank])
         os.kill(processes[1], signal.SIGKILL)
         state = wait_until(lambda: found(processes[0], "gone"), "rank 1 is gone")
         gone = [finding for finding in state["findings"] if finding["kind"] == "gone"]

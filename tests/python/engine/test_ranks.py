@@ -219,7 +219,7 @@ def interrupted_in_a_run(comm, path, given, folder):
 
 def test_ctrl_c_ends_a_run_in_a_context_that_is_older_than_the_binding(fresh_ranks, packages, tmp_path):
     def sleeps(process: int) -> bool:
-        return all(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "S" for _ in range(5))
+        return all(accord_command.process_state(process) == "S" for _ in range(5))
 
     def interrupt(processes) -> None:
         accord_command.wait_until((tmp_path / "begins").exists, "rank 0 begins its run")

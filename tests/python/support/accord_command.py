@@ -113,13 +113,23 @@ def wait_until(condition, description: str, seconds: float = 30):
     raise AssertionError(f"timed out after {seconds} s waiting for: {description}")
 
 
+def process_state(process: int) -> str:
+    """Returns the letter of its state, as in /proc: R, S, T and so on; "X" if there is no such process."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
 def is_running(process: int) -> bool:
     """Returns True while the process with that id is alive. A zombie is not."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
+    return process_state(process) not in "ZX"
+
+
+def stop(process: int):
+    """Stops it (SIGSTOP), and returns once it has stopped."""
+    os.kill(process, signal.SIGSTOP)
+    wait_until(lambda: process_state(process) == "T", f"process {process} stops")
 
 
 def end(*processes: subprocess.Popen):
