@@ -36,6 +36,11 @@ inline constexpr const char* kStageGroup = "pp";
 /// other.
 inline constexpr const char* kBatchGroup = "dp";
 
+/// The group over which a language model whose layers attend can be loaded to divide long sequences: each rank keeps an
+/// equal part of the tokens of every sequence in its cache and computes their rows of a prompt. Ranks pass the same
+/// inputs to a run and get the same outputs. On the CPU.
+inline constexpr const char* kContextGroup = "cp";
+
 /// An input or output of an engine: its memory and its shape. Contiguous, row-major. An engine on the CPU takes
 /// inputs on the CPU. An engine on a GPU takes inputs on that GPU or on the CPU, and copies them in the order of
 /// EngineContext::set_stream(). Outputs are on the engine's device unless LoadOptions::outputs says otherwise.
@@ -67,7 +72,7 @@ struct LoadOptions {
   /// - 8-bit and 4-bit integer weights are held in the model's own dtype; float8 weights of linear layers stay as
   ///   they are.
   /// - Sums over the ranks are computed on the GPUs, in the order of a plan or of NCCL.
-  /// - activation_dtype kInt8 and the group kBatchGroup are kUnsupported.
+  /// - activation_dtype kInt8 and the groups kBatchGroup and kContextGroup are kUnsupported.
   /// - A model's programs run as CUDA graphs from their second run on.
   /// See docs/gpu.md.
   Device device = {};
@@ -230,8 +235,8 @@ class LanguageModel;
 class Engine {
  public:
   /// Loads the package at `path` for this rank: the manifest, the graph, and only the granules of its shard, each
-  /// verified. `groups`: this rank's place in each logical group of the package, in kStageGroup and in kBatchGroup;
-  /// an absent group counts as one rank.
+  /// verified. `groups`: this rank's place in each logical group of the package, in kStageGroup, kBatchGroup and
+  /// kContextGroup; an absent group counts as one rank.
   /// Errors: kCorrupt names the file, the tensor and what is wrong. kInvalidArgument if there are more ranks than
   /// units to share, or the package does not know a group. kUnsupported names an op and its place in the source
   /// model. Besides the manifest, it reads exactly this rank's shard.

@@ -19,8 +19,8 @@ extern "C" {
 typedef struct accord_engine accord_engine_t;
 
 /* A group that shares a package, and the communicator it is bound to. The name is that of one of the package's
- * logical groups ("tp"); or "pp" for the stages of a pipeline, or "dp" for replicas that share a batch, over which
- * any package can be loaded. */
+ * logical groups ("tp"); or "pp" for the stages of a pipeline, "dp" for replicas that share a batch, or "cp" for ranks
+ * that divide the tokens of a language model's sequences. */
 typedef struct accord_engine_group {
   const char* name;
   accord_communicator_t* communicator;

@@ -54,6 +54,8 @@ void add_load_options(CLI::App& command, LoadChoice& load) {
       ->check(CLI::Range(1, 1024));
   command.add_option("--dp", load.dp, "Replicas, which share a batch, that the ranks are divided into [1]")
       ->check(CLI::Range(1, 1024));
+  command.add_option("--cp", load.cp, "Ranks that divide the tokens of each sequence of a language model [1]")
+      ->check(CLI::Range(1, 1024));
   command.add_option(
       "--device", load.device,
       "Where the model runs: cpu, cuda:0, or cuda for a GPU per rank, by the rank's number on its host [cpu]");
@@ -97,10 +99,11 @@ Result<LoadOptions> load_options(const LoadChoice& load) {
 
 Result<GroupChoice> choose_groups(const std::string& package, const LoadChoice& load, int ranks) {
   GroupChoice choice;
-  const int divided = load.pp * load.dp;
+  const int divided = load.pp * load.dp * load.cp;
   if (ranks % divided != 0) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("{} rank{} cannot form {} stages of {} replicas", ranks,
-                                                            ranks == 1 ? "" : "s", load.pp, load.dp));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} rank{} cannot form {} stages of {} replicas of {} parts of each sequence", ranks,
+                              ranks == 1 ? "" : "s", load.pp, load.dp, load.cp));
   }
   const int rest = ranks / divided;
   const auto add = [&](const std::string& name, int size) { choice.groups.emplace_back(name, size); };
@@ -129,11 +132,12 @@ Result<GroupChoice> choose_groups(const std::string& package, const LoadChoice& 
   }
   if (choice.alone > 1 && divided > 1) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} has no group that {} ranks beside --pp {} and --dp {} could form", package, rest,
-                              load.pp, load.dp));
+                  fmt::format("{} has no group that {} ranks beside --pp {}, --dp {} and --cp {} could form", package,
+                              rest, load.pp, load.dp, load.cp));
   }
   if (load.pp > 1) add(kStageGroup, load.pp);
   if (load.dp > 1) add(kBatchGroup, load.dp);
+  if (load.cp > 1) add(kContextGroup, load.cp);
   return choice;
 }
 

@@ -18,6 +18,7 @@ struct LoadChoice {
   std::string group;
   int pp = 1;
   int dp = 1;
+  int cp = 1;
   std::string device = "cpu";  ///< "cuda": rank r on the r-th GPU of its host; "cuda:0"
   int threads = 0;
   int canonical_ranks = 0;

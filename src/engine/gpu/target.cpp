@@ -49,9 +49,10 @@ class Gpu final : public Target {
       const auto place = places.find(name);
       return place != places.end() && place->second.size > 1;
     };
-    if (has_peers(kBatchGroup)) {
-      return Status(StatusCode::kUnsupported, fmt::format("group \"{}\" is for engines on the CPU, not on {}",
-                                                          kBatchGroup, to_string(on_.device)));
+    for (const char* const group : {kBatchGroup, kContextGroup}) {
+      if (!has_peers(group)) continue;
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("group \"{}\" is for engines on the CPU, not on {}", group, to_string(on_.device)));
     }
     if (!has_peers(kStageGroup)) return Status();
     return nccl_version().status().with_context(

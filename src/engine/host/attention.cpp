@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "engine/graph/node_access.hpp"
+#include "engine/host/attention_rows.hpp"
+#include "engine/host/divided_attention.hpp"
 #include "engine/host/row_parts.hpp"
 #include "engine/host/steps.hpp"
 #include "kernels/attention/attention.hpp"
@@ -20,10 +23,6 @@ Status require_float32(const Preparation& op, std::initializer_list<const Tensor
 // Returns memory for `parts` threads, each piece at a multiple of 16 floats.
 Result<Tensor> scratch_pieces(Preparation& op, int parts, std::size_t floats) {
   return op.scratch(DType::kFloat32, {parts, static_cast<std::int64_t>(floats + 15) / 16 * 16});
-}
-
-std::span<float> scratch_of(const Tensor& pieces, const Execution& execution, int part) {
-  return {execution.data<float>(pieces) + part * pieces.size(1), static_cast<std::size_t>(pieces.size(1))};
 }
 
 /// A call and its kernel without addresses.
@@ -114,10 +113,6 @@ constexpr std::int64_t kRowsOfPiece = 32;
 
 std::int64_t pieces_of(const BatchRows& sequence) { return (sequence.rows.rows + kRowsOfPiece - 1) / kRowsOfPiece; }
 
-kernels::ConstTokenRows token_rows(const Execution& execution, const Tensor& tensor, std::int64_t first_row) {
-  return {execution.data<const float>(tensor) + first_row * tensor.stride(2), tensor.stride(2), tensor.stride(1)};
-}
-
 // Keys and values are first written to the cache, head by head. Then each piece of a sequence's rows is one part of
 // the work for each key head. `scratch`: one piece per thread.
 Status run_cached_attention(const CachedAttentionCall& call, const Tensor& scratch, const Execution& execution) {
@@ -196,7 +191,11 @@ Status add_cached_attention(Preparation& op, const CachedAttentionCall& given) {
   sizes.cache = {.kv_heads = call.k.size(1), .head_dim = call.k.size(3), .value_dim = call.v.size(3)};
   ACCORD_ASSIGN_OR_RETURN(const Tensor scratch,
                           scratch_pieces(op, op.threads(), kernels::paged_attention_scratch(sizes)));
-  op.step([call, scratch](const Execution& execution) { return run_cached_attention(call, scratch, execution); });
+  op.step([call, scratch, node = &op.node()](const Execution& execution) {
+    if (execution.context == nullptr) return run_cached_attention(call, scratch, execution);
+    const Status status = run_divided_attention(call, scratch, *execution.context, execution);
+    return status.ok() ? status : status.with_context(node_text(*node));
+  });
   return Status();
 }
 

@@ -9,7 +9,10 @@ namespace accord::engine::host {
 
 class Memory final : public RunMemory {
  public:
-  explicit Memory(int threads) : pool_(threads), run_(pool_) { run_.exchanges = &exchanges_; }
+  explicit Memory(int threads) : pool_(threads), run_(pool_) {
+    run_.exchanges = &exchanges_;
+    run_.attention_exchange = &attention_exchange_;
+  }
 
   Result<std::unique_ptr<RunCache>> create_cache(const CachedParts& parts,
                                                  const KeyValueCacheOptions& options) override;
@@ -39,6 +42,7 @@ class Memory final : public RunMemory {
  private:
   ThreadPool pool_;
   ExpertExchanges exchanges_;
+  AttentionExchange attention_exchange_;
   Run run_;
   GrowingRegion arena_{"the engine's arena"};
 };

@@ -14,6 +14,7 @@
 namespace accord::engine {
 
 struct BatchRows;
+class ContextRows;
 
 using Sizes = std::vector<std::int64_t>;
 /// A piece of a program's memory: an input, a weight, a constant, or a part of the arena.
@@ -50,6 +51,7 @@ struct Execution {
   std::span<std::byte* const> bases;                                ///< indexed by StorageId; memory of `device`
   std::span<const std::optional<Communicator>> communicators = {};  ///< by group index; nullopt if it has one rank
   std::span<const BatchRows> batch = {};       ///< the sequences of a program with cached attention
+  const ContextRows* context = nullptr;        ///< how ranks divide their rows; nullptr if they do not
   std::vector<StartedSum>* started = nullptr;  ///< of a program that sums while it computes
   std::int64_t largest_batch_part = 0;         ///< rows of the largest part of this run's batch
   const TargetRun* target = nullptr;           ///< of the program's target

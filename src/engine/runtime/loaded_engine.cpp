@@ -20,6 +20,7 @@
 #include "engine/partition/stages.hpp"
 #include "engine/passes/passes.hpp"
 #include "engine/runtime/agreement.hpp"
+#include "engine/runtime/context_inputs.hpp"
 #include "engine/runtime/inputs.hpp"
 #include "engine/runtime/targets.hpp"
 
@@ -35,14 +36,17 @@ struct LoadGroups {
   std::map<std::string, GroupPlace> shards;
   GroupPlace stages;
   GroupPlace batch;
+  std::optional<GroupPlace> context;
 };
 
 // A package may define a group with one of these names itself. Appends to `groups` the names that the package does
 // not define.
 Result<LoadGroups> find_load_groups(const Manifest& manifest, const std::map<std::string, GroupPlace>& places,
                                     std::vector<std::string>& groups) {
-  LoadGroups found{places, {}, {}};
-  for (const auto& [name, place] : {std::pair{kStageGroup, &found.stages}, std::pair{kBatchGroup, &found.batch}}) {
+  LoadGroups found{places, {}, {}, {}};
+  GroupPlace context;
+  for (const auto& [name, place] :
+       {std::pair{kStageGroup, &found.stages}, {kBatchGroup, &found.batch}, {kContextGroup, &context}}) {
     const bool of_package = std::find(groups.begin(), groups.end(), name) != groups.end();
     const auto given = places.find(name);
     if (given == places.end() || (of_package && !is_batch_parallel(manifest, name))) continue;
@@ -51,6 +55,7 @@ Result<LoadGroups> find_load_groups(const Manifest& manifest, const std::map<std
     if (of_package) continue;  // experts are divided over it too
     found.shards.erase(name);
     groups.emplace_back(name);
+    if (place == &context) found.context = context;
   }
   return found;
 }
@@ -100,6 +105,10 @@ Result<CutPackage> cut_package(const Package& package, const std::map<std::strin
     ACCORD_ASSIGN_OR_RETURN(
         graph, cut_stage(remove_dead_nodes(std::move(graph)), package.graph(), kStageGroup, of_load.stages));
   }
+  if (of_load.context) {
+    ACCORD_ASSIGN_OR_RETURN(cut.context, find_context_share(graph, package.manifest().language_model.has_value(),
+                                                            *of_load.context, canonical_ranks));
+  }
   return cut;
 }
 
@@ -122,6 +131,8 @@ Result<LoadedEngine::OpenedPackage> LoadedEngine::open_and_cut(const std::string
   ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, places, options.canonical_ranks));
   model_.graph = apply_passes(std::move(cut.part.graph));
   groups_.set_places(cut.groups, places, settings_.canonical_ranks);
+  if (cut.context && cut.context->ranks > 1) cut.context->group = groups_.index().at(kContextGroup);
+  if (cut.context && cut.context->parts > 1) model_.context = cut.context;
   ACCORD_RETURN_IF_ERROR(check_groups());
   return OpenedPackage{std::move(package), std::move(cut)};
 }

@@ -26,8 +26,9 @@ namespace accord::engine {
 /// yet.
 struct CutPackage {
   Partition part;
-  std::vector<std::string> groups;  ///< the package's, and those over which any package can be loaded
-  std::optional<BatchSplit> batch;  ///< if replicas share a batch
+  std::vector<std::string> groups;      ///< the package's, and those over which any package can be loaded
+  std::optional<BatchSplit> batch;      ///< if replicas share a batch
+  std::optional<ContextShare> context;  ///< if kContextGroup is given
 };
 /// `canonical_ranks`: as in LoadOptions.
 Result<CutPackage> cut_package(const Package& package, const std::map<std::string, GroupPlace>& places,

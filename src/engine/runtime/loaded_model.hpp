@@ -9,6 +9,7 @@
 #include "accord/engine.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/package/package.hpp"
+#include "engine/program/context_rows.hpp"
 #include "engine/runtime/batch_split.hpp"
 
 namespace accord::engine {
@@ -31,6 +32,7 @@ struct LoadedModel {
   std::optional<std::string> tokenizer_json;         ///< nullopt if the package has none
   std::optional<std::string> chat_format_json;       ///< nullopt if the package has none
   std::optional<BatchSplit> batch_split;             ///< nullopt unless kBatchGroup has several ranks
+  std::optional<ContextShare> context;               ///< nullopt unless the tokens of sequences are divided
   std::string graph_sha256;                          ///< of the package's graph
   std::vector<TensorDescription> tensors;
 };

@@ -81,8 +81,9 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
     return status;
   }
   if (!programs_.pinned) static_cast<void>(use_newest_weights());
-  Result<std::vector<TensorView>> outputs =
-      engine_->model().batch_split ? run_part(inputs) : run_bound(inputs, sequences);
+  Result<std::vector<TensorView>> outputs = engine_->model().batch_split ? run_part(inputs)
+                                            : engine_->model().context   ? run_context_part(inputs, sequences)
+                                                                         : run_bound(inputs, sequences);
   if (!outputs.ok()) release_peers(outputs.status());
   end_started();
   return outputs;
@@ -113,6 +114,11 @@ Status RunContext::run_annotated(const Status& ready, std::span<const TensorView
 
 Status RunContext::prepare_annotated(std::span<const TensorView> inputs, AnnotatedProgram& annotated) {
   ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs, engine_->device()));
+  if (engine_->model().context)
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("ranks of group \"{}\" compute different rows, so their values cannot be observed; load "
+                              "the package without it",
+                              kContextGroup));
   ACCORD_RETURN_IF_ERROR(begin());
   if (!programs_.pinned) static_cast<void>(use_newest_weights());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
@@ -179,6 +185,17 @@ Result<std::vector<TensorView>> RunContext::run_part(std::span<const TensorView>
   return batch_outputs_.gather(split, rows, outputs, engine_->groups().communicator(kBatchGroup).value());
 }
 
+// Runs this rank's rows. Rows whose logits are wanted run on all ranks, so each of them has the outputs.
+Result<std::vector<TensorView>> RunContext::run_context_part(std::span<const TensorView> inputs,
+                                                             std::optional<std::span<const SequenceRows>> sequences) {
+  ACCORD_RETURN_IF_ERROR(match_inputs(engine_->graph(), inputs).status());
+  ACCORD_RETURN_IF_ERROR(begin());
+  ACCORD_RETURN_IF_ERROR(caches_.set_batch(*memory_, inputs[0].shape[0], sequences));
+  ACCORD_ASSIGN_OR_RETURN(
+      const auto part, context_inputs_.cut(*engine_->model().context, inputs, caches_.batch(), caches_.block_tokens()));
+  return run_bound(part, sequences);
+}
+
 Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView> inputs,
                                                       std::optional<std::span<const SequenceRows>> sequences) {
   ACCORD_RETURN_IF_ERROR(begin());
@@ -211,7 +228,9 @@ Status RunContext::begin() {
 Status RunContext::place(Program& program, std::span<const TensorView> inputs,
                          std::optional<std::span<const SequenceRows>> sequences) {
   ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
-  ACCORD_RETURN_IF_ERROR(caches_.set_batch(*memory_, program, sequences));
+  if (!engine_->model().context) {
+    ACCORD_RETURN_IF_ERROR(caches_.set_batch(*memory_, program.batch_rows, sequences));
+  }
   const bool leaves_outputs = !engine_->settings().copies_outputs && !keeps_outputs_;
   const bool reads_inputs = std::any_of(inputs.begin(), inputs.end(), [](const TensorView& input) {
     return input.buffer.device.type != DeviceType::kCpu;
@@ -265,6 +284,7 @@ Execution RunContext::execution_of(Program& program) {
   return {.bases = program.bases,
           .communicators = engine_->groups().communicators(),
           .batch = caches_.batch(),
+          .context = engine_->model().context ? &context_inputs_.rows() : nullptr,
           .started = &started_,
           .largest_batch_part = largest_batch_part_};
 }

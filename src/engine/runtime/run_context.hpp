@@ -13,6 +13,7 @@
 #include "base/recent_map.hpp"
 #include "engine/program/program.hpp"
 #include "engine/program/run_memory.hpp"
+#include "engine/runtime/context_inputs.hpp"
 #include "engine/runtime/loaded_engine.hpp"
 #include "engine/runtime/run_times.hpp"
 #include "engine/runtime/sequence_caches.hpp"
@@ -92,6 +93,8 @@ class RunContext {
   };
 
   Result<std::vector<TensorView>> run_part(std::span<const TensorView> inputs);
+  Result<std::vector<TensorView>> run_context_part(std::span<const TensorView> inputs,
+                                                   std::optional<std::span<const SequenceRows>> sequences);
   Result<std::vector<TensorView>> run_bound(std::span<const TensorView> inputs,
                                             std::optional<std::span<const SequenceRows>> sequences);
   void release_peers(const Status& failure);
@@ -121,6 +124,7 @@ class RunContext {
   std::atomic<bool> busy_{false};
   // State of the current run.
   BatchOutputs batch_outputs_;
+  ContextInputs context_inputs_;
   std::int64_t largest_batch_part_ = 0;
   std::vector<StartedSum> started_;
 };

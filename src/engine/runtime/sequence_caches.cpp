@@ -8,16 +8,36 @@
 #include <numeric>
 #include <utility>
 
+#include "base/rounding.hpp"
+
 namespace accord::engine {
 
 SequenceCaches::~SequenceCaches() {
   engine_.budget().release({kCaches, bytes() + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
 }
 
+KeyValueCacheOptions SequenceCaches::options_of_rank(KeyValueCacheOptions options) const {
+  if (engine_.model().context) options.block_tokens /= engine_.model().context->ranks;
+  return options;
+}
+
+KeyValueCacheOptions SequenceCaches::options_of_group(KeyValueCacheOptions options) const {
+  if (engine_.model().context) options.block_tokens *= engine_.model().context->ranks;
+  return options;
+}
+
 Status SequenceCaches::create(RunMemory& memory, const CachedParts& parts, const KeyValueCacheOptions& options) {
+  if (const auto& context = engine_.model().context) {
+    if (options.block_tokens < 1 || options.block_tokens % context->least_block_tokens() != 0)
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("a block of the cache holds {} tokens, which is not a multiple of {}: group \"{}\" "
+                                "divides each block into {} parts of a multiple of {} tokens",
+                                options.block_tokens, context->least_block_tokens(), kContextGroup, context->parts,
+                                kernels::kTokenGroup));
+  }
   engine_.budget().release({kCaches, bytes()});
   cache_.reset();
-  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory.create_cache(parts, options));
+  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory.create_cache(parts, options_of_rank(options)));
   const Status fits = engine_.budget().reserve({kCaches, made->bytes()});
   if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + fitting_cache_text(options, made->bytes()));
   cache_ = std::move(made);
@@ -42,40 +62,48 @@ Status SequenceCaches::copy_block(std::int32_t from, std::int32_t to) {
   return cache_->copy_block(from, to);
 }
 
-Status SequenceCaches::set_batch(RunMemory& memory, const Program& program,
+std::int64_t SequenceCaches::block_tokens() const { return options_of_group(used_->options()).block_tokens; }
+
+Status SequenceCaches::set_batch(RunMemory& memory, std::optional<std::int64_t> rows,
                                  std::optional<std::span<const SequenceRows>> sequences) {
   batch_.clear();
-  if (!program.batch_rows) {
+  if (!rows) {
     if (!sequences) return memory.set_batch({}, nullptr);
     return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine has no cached attention");
   }
-  if (!sequences) return set_whole_batch(memory, *program.batch_rows);
+  if (!sequences) return set_whole_batch(memory, *rows);
   if (!cache_) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
   std::int64_t first_row = 0;
   for (const SequenceRows& sequence : *sequences) {
     batch_.push_back({first_row, {sequence.rows, sequence.context, sequence.blocks}});
     first_row += sequence.rows;
   }
-  ACCORD_RETURN_IF_ERROR(check(batch_, *program.batch_rows, cache_->options()));
-  return memory.set_batch(batch_, cache_.get());
+  ACCORD_RETURN_IF_ERROR(check(batch_, *rows, options_of_group(cache_->options())));
+  used_ = cache_.get();
+  return memory.set_batch(batch_, used_);
 }
 
 // Treats all rows as one new sequence, in a cache that grows to the longest.
 Status SequenceCaches::set_whole_batch(RunMemory& memory, std::int64_t rows) {
   const auto tokens = [](const KeyValueCacheOptions& options) { return options.blocks * options.block_tokens; };
-  if (!temporary_cache_ || tokens(temporary_cache_->options()) < rows) {
+  if (!temporary_cache_ || tokens(options_of_group(temporary_cache_->options())) < rows) {
     ACCORD_ASSIGN_OR_RETURN(const CachedParts parts, cached_parts(engine_.graph()));
     if (temporary_cache_) engine_.budget().release({kCaches, temporary_cache_->bytes()});
     temporary_cache_.reset();
-    ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made,
-                            memory.create_cache(parts, memory.passing_cache(parts, rows)));
+    KeyValueCacheOptions options = memory.passing_cache(parts, rows);
+    if (const auto& context = engine_.model().context) {
+      options.block_tokens = context->least_block_tokens();
+      options.blocks = quotient_up(std::max<std::int64_t>(1, rows), options.block_tokens);
+    }
+    ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<RunCache> made, memory.create_cache(parts, options_of_rank(options)));
     ACCORD_RETURN_IF_ERROR(engine_.budget().reserve({kCaches, made->bytes()}));
     temporary_cache_ = std::move(made);
     temporary_blocks_.resize(static_cast<std::size_t>(temporary_cache_->options().blocks));
     std::iota(temporary_blocks_.begin(), temporary_blocks_.end(), 0);
   }
   if (rows > 0) batch_.push_back({0, {rows, 0, temporary_blocks_}});
-  return memory.set_batch(batch_, temporary_cache_.get());
+  used_ = temporary_cache_.get();
+  return memory.set_batch(batch_, used_);
 }
 
 }  // namespace accord::engine

@@ -33,13 +33,19 @@ class SequenceCaches {
   /// Size of the cache that create() made.
   std::size_t bytes() const { return cache_ ? cache_->bytes() : 0; }
 
-  /// Sets which rows belong to which sequence, for a program with cached attention. Without sequences, all rows are
-  /// one new sequence.
-  Status set_batch(RunMemory& memory, const Program& program, std::optional<std::span<const SequenceRows>> sequences);
+  /// Sets which of a run's `rows` belong to which sequence; nullopt: the program has no cached attention. Without
+  /// sequences, all rows are one new sequence.
+  Status set_batch(RunMemory& memory, std::optional<std::int64_t> rows,
+                   std::optional<std::span<const SequenceRows>> sequences);
+  /// Tokens of a block, on all ranks that divide it. REQUIRES: set_batch() for rows.
+  std::int64_t block_tokens() const;
   /// The rows of the current run.
   std::span<const BatchRows> batch() const { return batch_; }
 
  private:
+  /// Options of this rank's cache, for those of the ranks that divide it.
+  KeyValueCacheOptions options_of_rank(KeyValueCacheOptions options) const;
+  KeyValueCacheOptions options_of_group(KeyValueCacheOptions options) const;
   Status set_whole_batch(RunMemory& memory, std::int64_t rows);
   std::string fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const;
 
@@ -47,6 +53,7 @@ class SequenceCaches {
   std::unique_ptr<RunCache> cache_;
   std::unique_ptr<RunCache> temporary_cache_;  ///< of runs without sequences: each begins anew
   std::vector<std::int32_t> temporary_blocks_;
+  const RunCache* used_ = nullptr;  ///< by the current run
   std::vector<BatchRows> batch_;
 };
 

@@ -31,6 +31,8 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
     ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedState> states, cached_states(engine.graph()));
     limits.block_tokens = states.empty() ? kBlockTokens : std::min(kBlockTokensWithStates, limits.max_context);
     limits.block_tokens = round_up(limits.block_tokens, kBlockTokens);
+    if (engine.model().context)
+      limits.block_tokens = static_cast<std::int32_t>(engine.model().context->least_block_tokens());
   }
   limits.vocabulary = static_cast<std::int32_t>(std::stoll(vocabulary));
   limits.max_sequences = options.max_sequences;

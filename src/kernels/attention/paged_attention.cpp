@@ -34,6 +34,7 @@ constexpr std::int64_t kMaxQueries = 8;  // per tile
 constexpr std::int64_t kChunkTokens = 256;
 
 /// Up to eight queries of one key head: query i is row first_row + i / group and query head first_head + i % group.
+/// Tokens are those of the call's part, counted from 0.
 struct Tile {
   const PagedAttentionCall* call;
   const SequenceRows* rows;
@@ -47,20 +48,41 @@ struct Tile {
   float sum[kMaxQueries];
 
   std::int64_t head_of(std::int64_t query) const { return first_head + query % group; }
-  std::int64_t end_of(std::int64_t query) const { return rows->context + first_row + query / group + 1; }
+  std::int64_t position_of(std::int64_t query) const { return rows->context + first_row + query / group; }
+  std::int64_t tokens_before(std::int64_t position) const {
+    const TokenPart& part = call->part;
+    if (part.parts == 1) return position;
+    const std::int64_t block = part.parts * part.tokens;
+    return position / block * part.tokens +
+           std::clamp<std::int64_t>(position % block - part.part * part.tokens, 0, part.tokens);
+  }
+  std::int64_t end_of(std::int64_t query) const { return tokens_before(position_of(query) + 1); }
   std::int64_t begin_of(std::int64_t query) const {
-    return call->window > 0 ? std::max<std::int64_t>(0, end_of(query) - call->window) : 0;
+    return call->window > 0 ? tokens_before(std::max<std::int64_t>(0, position_of(query) + 1 - call->window)) : 0;
+  }
+  std::int64_t position_of_token(std::int64_t token) const {
+    const TokenPart& part = call->part;
+    if (part.parts == 1) return token;
+    return (token / part.tokens * part.parts + part.part) * part.tokens + token % part.tokens;
+  }
+  // Tokens of the part in each block.
+  std::int64_t block_tokens() const { return call->part.parts == 1 ? call->cache.block_tokens : call->part.tokens; }
+  // Returns the place of `token` in its block of the cache.
+  std::int64_t place_of(std::int64_t token) const {
+    const TokenPart& part = call->part;
+    return part.parts == 1 ? token % call->cache.block_tokens
+                           : (part.part - part.first) * part.tokens + token % part.tokens;
   }
   // Returns the piece of the keys or the values that holds `token`.
   const std::byte* piece_of(const std::byte* memory, std::int64_t dim, std::int64_t token) const {
     const PagedCache& cache = call->cache;
-    const std::int64_t block = rows->blocks[static_cast<std::size_t>(token / cache.block_tokens)];
+    const std::int64_t block = rows->blocks[static_cast<std::size_t>(token / block_tokens())];
     return memory + (block * cache.kv_heads + kv_head) * cache.piece_bytes(dim);
   }
   // Returns the scales of the 16 tokens starting at `token`, for int8 elements.
   const float* scales_of(const std::byte* memory, std::int64_t dim, std::int64_t token) const {
-    const std::int64_t block_tokens = call->cache.block_tokens;
-    return reinterpret_cast<const float*>(piece_of(memory, dim, token) + block_tokens * dim) + token % block_tokens;
+    const std::byte* const codes = piece_of(memory, dim, token);
+    return reinterpret_cast<const float*>(codes + call->cache.block_tokens * dim) + place_of(token);
   }
 };
 
@@ -90,7 +112,7 @@ HWY_INLINE Vector LoadCached(const std::int8_t* from) {
 template <typename T>
 const T* Keys(const Tile& tile, std::int64_t token) {
   const PagedCache& cache = tile.call->cache;
-  const std::int64_t in_block = token % cache.block_tokens / kTokenGroup * kTokenGroup;
+  const std::int64_t in_block = tile.place_of(token) / kTokenGroup * kTokenGroup;
   return reinterpret_cast<const T*>(tile.piece_of(cache.keys, cache.head_dim, token)) + in_block * cache.head_dim;
 }
 
@@ -98,7 +120,7 @@ template <typename T>
 const T* Values(const Tile& tile, std::int64_t token) {
   const PagedCache& cache = tile.call->cache;
   const std::int64_t width = cache.value_width();
-  return reinterpret_cast<const T*>(tile.piece_of(cache.values, width, token)) + token % cache.block_tokens * width;
+  return reinterpret_cast<const T*>(tile.piece_of(cache.values, width, token)) + tile.place_of(token) * width;
 }
 
 // Multiplies a query's scores or weights by the scales of their tokens. Covers the groups of the chunk from `begin`
@@ -166,7 +188,7 @@ HWY_INLINE void AddColumns(const Tile& tile, std::int64_t first, std::int64_t be
   const Floats d;
   const std::int64_t width = tile.call->cache.value_width();
   const std::int64_t chunk = begin / kChunkTokens * kChunkTokens;
-  const std::int64_t block_tokens = tile.call->cache.block_tokens;
+  const std::int64_t block_tokens = tile.block_tokens();
   float* const outputs = tile.output + first * width + i;
   Vector sums[kQueries][kColumns];
   for (std::size_t query = 0; query < kQueries; ++query) {
@@ -220,7 +242,7 @@ HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t chunk
       s = hn::Mul(TanhOfAny(d, hn::Div(s, hn::Set(d, call.softcap))), hn::Set(d, call.softcap));
     }
     if (call.slopes != nullptr) {
-      const auto distance = static_cast<float>(chunk + i - (tile.end_of(query) - 1));
+      const auto distance = static_cast<float>(tile.position_of_token(chunk + i) - tile.position_of(query));
       s = hn::MulAdd(hn::Iota(d, distance), hn::Set(d, call.slopes[tile.head_of(query)]), s);
     }
     hn::StoreU(s, d, scores + i);
@@ -357,7 +379,13 @@ void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, s
         const float* from = tile.output + query * cache.value_width();
         float* to = call.output.data + (row + query / heads) * call.output.row_stride +
                     tile.head_of(query) * call.output.head_stride;
-        for (std::int64_t i = 0; i < cache.value_dim; ++i) to[i] = from[i] / tile.sum[query];
+        if (call.is_partial) {
+          std::copy(from, from + cache.value_dim, to);
+          to[cache.value_dim] = tile.maximum[query];
+          to[cache.value_dim + 1] = tile.sum[query];
+        } else {
+          for (std::int64_t i = 0; i < cache.value_dim; ++i) to[i] = from[i] / tile.sum[query];
+        }
       }
     }
   }

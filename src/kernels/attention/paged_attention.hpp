@@ -15,6 +15,15 @@ struct TokenRows {
   std::int64_t row_stride = 0, head_stride = 0;
 };
 
+/// Each block of a sequence is divided into `parts` runs of `tokens` tokens; a call attends to one run of each block.
+/// The blocks of the cache hold the runs from `first` on. One part: all tokens.
+struct TokenPart {
+  std::int64_t parts = 1;
+  std::int64_t part = 0;    ///< the one that the call attends to
+  std::int64_t first = 0;   ///< the one that blocks of the cache begin with
+  std::int64_t tokens = 0;  ///< a multiple of 16; unused with one part
+};
+
 struct PagedAttentionCall {
   PagedCache cache = {};
   std::int64_t heads = 0;  ///< of q and output; a multiple of cache.kv_heads
@@ -28,6 +37,10 @@ struct PagedAttentionCall {
   const float* slopes = nullptr;
   ConstTokenRows q = {};
   TokenRows output = {};
+  TokenPart part = {};
+  /// Leaves out the division by the sum of the weights, and writes the largest score and that sum after each row of a
+  /// head of the output, which has value_dim + 2 floats. Without sinks.
+  bool is_partial = false;
 };
 
 /// Floats of scratch per thread.
