@@ -25,10 +25,11 @@ class Model {
   virtual Status encode(std::string_view word, WordForm form, std::vector<TokenId>& ids) const = 0;
 };
 
-/// Reads the file's "model", BPE or WordPiece, and its lists.
+/// Reads the file's "model", BPE, WordPiece or Unigram, and its lists.
 Result<std::unique_ptr<Model>> read_model(const JsonNode& node, ModelLists lists);
 
 Result<std::unique_ptr<Model>> read_bpe(const JsonNode& node, ModelLists lists);
 Result<std::unique_ptr<Model>> read_word_piece(const JsonNode& node, ModelLists lists);
+Result<std::unique_ptr<Model>> read_unigram(const JsonNode& node, ModelLists lists);
 
 }  // namespace accord::tokenizer

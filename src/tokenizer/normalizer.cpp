@@ -6,6 +6,7 @@
 #include "tokenizer/components.hpp"
 #include "tokenizer/normal_form.hpp"
 #include "tokenizer/pattern.hpp"
+#include "tokenizer/precompiled.hpp"
 #include "tokenizer/utf8.hpp"
 
 namespace accord::tokenizer {
@@ -57,6 +58,25 @@ class StripAccents : public Normalizer {
  public:
   Status apply(NormalText& text) const override {
     filter(text, [](char32_t c, std::string&) { return !is_mark(c); });
+    return {};
+  }
+};
+
+/// SentencePiece's rules for translation: drops control characters, and takes several others for spaces.
+class Nmt : public Normalizer {
+ public:
+  Status apply(NormalText& text) const override {
+    filter(text, [](char32_t c, std::string& out) {
+      const bool is_dropped =
+          (c >= 0x01 && c <= 0x08) || c == 0x0b || (c >= 0x0e && c <= 0x1f) || c == 0x7f || c == 0x8f || c == 0x9f;
+      if (is_dropped) return false;
+      const bool is_blank = c == 0x09 || c == 0x0a || c == 0x0c || c == 0x0d || c == 0x1680 ||
+                            (c >= 0x200b && c <= 0x200f) || c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xfeff ||
+                            c == 0xfffd;
+      if (!is_blank) return true;
+      out += ' ';
+      return false;
+    });
     return {};
   }
 };
@@ -175,11 +195,12 @@ NormalizerResult read_bert_normalizer(const JsonNode& node) {
 }
 
 NormalizerResult read_normalizer(const JsonNode& node) {
-  constexpr std::array<std::string_view, 11> kTypes = {"BertNormalizer", "Strip", "StripAccents", "NFC",     "NFD",
-                                                       "NFKC",           "NFKD",  "Lowercase",    "Replace", "Prepend",
-                                                       "Sequence"};
+  constexpr std::array<std::string_view, 13> kTypes = {
+      "BertNormalizer", "Strip",   "StripAccents", "NFC", "NFD",         "NFKC",    "NFKD",
+      "Lowercase",      "Replace", "Prepend",      "Nmt", "Precompiled", "Sequence"};
   ACCORD_ASSIGN_OR_RETURN(const std::string type, component_type(node, "normalizer", kTypes));
   if (type == "BertNormalizer") return read_bert_normalizer(node);
+  if (type == "Precompiled") return read_precompiled(node);
   if (type == "Replace") {
     ACCORD_RETURN_IF_ERROR(check_component(node, {"pattern", "content"}));
     ACCORD_ASSIGN_OR_RETURN(Pattern pattern, Pattern::read(node.at("pattern")));
@@ -198,6 +219,7 @@ NormalizerResult read_normalizer(const JsonNode& node) {
     return NormalizerResult(std::make_unique<StripNormalizer>(left, right));
   }
   ACCORD_RETURN_IF_ERROR(check_component(node, {}));
+  if (type == "Nmt") return NormalizerResult(std::make_unique<Nmt>());
   if (type == "Lowercase") return NormalizerResult(std::make_unique<Lowercase>());
   if (type == "StripAccents") return NormalizerResult(std::make_unique<StripAccents>());
   const NormalForm form = type == "NFC"    ? NormalForm::kNfc

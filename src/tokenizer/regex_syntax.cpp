@@ -108,7 +108,7 @@ class Translation {
       default: break;
     }
     if (!in_class && (c == 'b' || c == 'B')) return word_edge(c == 'b');
-    if (!in_class && (c == 'A' || c == 'z' || c == 'Z')) return copy(pattern_.substr(at_, 2)), Status();
+    if (!in_class && (c == 'A' || c == 'z' || c == 'Z' || c == 'X')) return copy(pattern_.substr(at_, 2)), Status();
     if (is_letter(c) || is_digit(c)) return unsupported(fmt::format("\\{}", c));
     if (static_cast<unsigned char>(c) >= 0x80) return replace("", 1), Status();
     copy(pattern_.substr(at_, 2));

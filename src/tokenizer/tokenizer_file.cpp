@@ -15,10 +15,15 @@ class Reader : public nlohmann::json_sax<Json> {
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
-  bool number_integer(number_integer_t value) override { return add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool number_integer(number_integer_t value) override {
+    return place_ == Place::kScore ? add_score(static_cast<double>(value)) : add(value);
+  }
+  bool number_float(number_float_t value, const string_t&) override {
+    return place_ == Place::kScore ? add_score(value) : add(value);
+  }
   bool binary(binary_t& value) override { return add(Json::binary(value)); }
   bool number_unsigned(number_unsigned_t value) override {
+    if (place_ == Place::kScore) return add_score(static_cast<double>(value));
     if (place_ != Place::kVocab || value > kMaxTokenId) return add(value);
     file.lists.vocab->emplace_back(std::move(key_), static_cast<TokenId>(value));
     return true;
@@ -30,6 +35,7 @@ class Reader : public nlohmann::json_sax<Json> {
       file.lists.merges->emplace_back(text.substr(0, space), text.substr(space + 1));
       return true;
     }
+    if (place_ == Place::kScore && pair_size_++ == 0) return pair_.first = std::move(text), true;
     if (place_ != Place::kPair) return add(std::move(text));
     if (pair_size_ == 2) return merge_error();
     (pair_size_++ == 0 ? pair_.first : pair_.second) = std::move(text);
@@ -53,6 +59,15 @@ class Reader : public nlohmann::json_sax<Json> {
       place_ = Place::kPair;
       return true;
     }
+    if (place_ == Place::kScores) {
+      pair_size_ = 0;
+      place_ = Place::kScore;
+      return true;
+    }
+    if (in_model() && key_ == "vocab") {
+      file.lists.scores.emplace();
+      return add(nullptr) && (place_ = Place::kScores, true);
+    }
     if (in_model() && key_ == "merges") {
       file.lists.merges.emplace();
       return add(nullptr) && (place_ = Place::kMerges, true);
@@ -61,6 +76,11 @@ class Reader : public nlohmann::json_sax<Json> {
   }
   bool end_object() override { return close(); }
   bool end_array() override {
+    if (place_ == Place::kScore) {
+      if (pair_size_ < 2) return score_error();
+      place_ = Place::kScores;
+      return true;
+    }
     if (place_ != Place::kPair) return close();
     if (pair_size_ < 2) return merge_error();
     file.lists.merges->push_back(std::move(pair_));
@@ -73,12 +93,21 @@ class Reader : public nlohmann::json_sax<Json> {
   }
 
  private:
-  enum class Place : std::uint8_t { kTree, kVocab, kMerges, kPair };
+  enum class Place : std::uint8_t { kTree, kVocab, kScores, kScore, kMerges, kPair };
 
   bool in_model() const { return place_ == Place::kTree && open_.size() == 2 && open_[1] == model_; }
   bool merge_error() {
     error = fmt::format("model.merges: entry {}: expected two tokens", file.lists.merges->size());
     return false;
+  }
+  bool score_error() {
+    error = fmt::format("model.vocab: entry {}: expected a token and its score", file.lists.scores->size());
+    return false;
+  }
+  bool add_score(double score) {
+    if (pair_size_++ != 1) return score_error();
+    file.lists.scores->emplace_back(std::move(pair_.first), score);
+    return true;
   }
   // Adds a value to the innermost open object or array of the tree.
   Json* insert(Json value) {
@@ -94,6 +123,7 @@ class Reader : public nlohmann::json_sax<Json> {
           fmt::format("model.vocab: the id of {} is not a non-negative integer of up to 31 bits", quoted_text(key_));
       return false;
     }
+    if (place_ == Place::kScores || place_ == Place::kScore) return score_error();
     if (place_ != Place::kTree) return merge_error();
     insert(std::move(value));
     return true;

@@ -15,9 +15,13 @@
 
 namespace accord::tokenizer {
 
-/// The file's values at model.vocab, if that is an object, and at model.merges, if that is a list.
+/// Tokens in the order of their ids.
+using ScoredTokens = std::vector<std::pair<std::string, double>>;
+
+/// The file's values at model.vocab, which is an object or a list, and at model.merges, if that is a list.
 struct ModelLists {
   std::optional<std::vector<std::pair<std::string, TokenId>>> vocab;
+  std::optional<ScoredTokens> scores;                                      ///< from pairs ["a", -1.5]
   std::optional<std::vector<std::pair<std::string, std::string>>> merges;  ///< from texts "a b" or pairs ["a", "b"]
 };
 

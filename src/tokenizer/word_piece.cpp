@@ -76,8 +76,9 @@ Result<std::unique_ptr<Model>> read_model(const JsonNode& node, ModelLists lists
   // Older files have no "type"; those are BPE if they have merges.
   const bool is_typed = !node.json().is_object() || node.has("type");
   if (!is_typed) return node.has("merges") ? read_bpe(node, std::move(lists)) : read_word_piece(node, std::move(lists));
-  constexpr std::array<std::string_view, 2> kTypes = {"BPE", "WordPiece"};
+  constexpr std::array<std::string_view, 3> kTypes = {"BPE", "WordPiece", "Unigram"};
   ACCORD_ASSIGN_OR_RETURN(const std::string type, component_type(node, "model", kTypes));
+  if (type == "Unigram") return read_unigram(node, std::move(lists));
   return type == "BPE" ? read_bpe(node, std::move(lists)) : read_word_piece(node, std::move(lists));
 }
 

@@ -5,20 +5,28 @@ The file contains the tokens, their types, and the tokens to put around a text. 
 - "gpt2" is BPE of bytes with its merges; pre_tokenizers.py says how text is split before. "gemma4" is BPE of text.
 - "llama" is SentencePiece with a score for each token: it merges the two neighbors whose joint token has the best
   score, so every way to form a token from two others becomes a merge, ordered by score.
+- "t5" is Unigram, with a score for each token and SentencePiece's table of replacements.
 - "bert" is WordPiece. Tokens that begin a word have SentencePiece's space in front, instead of "##" before the others.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 
 from accord.gguf.pre_tokenizers import WAYS, Way
 from accord.graph.errors import ExportError
 
-CONTROL, USER_DEFINED = 3, 4  # types of tokens
+NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6  # types of tokens
 SPACE = "\u2581"  # SentencePiece's space
-KINDS = {"gpt2": "byte-level BPE", "gemma4": "BPE", "llama": "SentencePiece", "bert": "WordPiece"}
-OTHER_KINDS = {"t5": "Unigram", "rwkv": "a trie", "plamo2": "PLaMo 2's", "none": "none"}
+KINDS = {
+    "gpt2": "byte-level BPE",
+    "gemma4": "BPE",
+    "llama": "SentencePiece",
+    "t5": "Unigram",
+    "bert": "WordPiece",
+}
+OTHER_KINDS = {"rwkv": "a trie", "plamo2": "PLaMo 2's", "none": "none"}
 
 
 def tokenizer_json(facts: Mapping) -> dict:
@@ -59,6 +67,8 @@ def tokenizer_config(facts: Mapping) -> dict:
 def _parts(kind: str, facts: Mapping, tokens: list[str]) -> dict:
     if kind == "llama":
         return _sentence_piece(facts, tokens)
+    if kind == "t5":
+        return _unigram(facts, tokens)
     if kind == "bert":
         return _word_piece(facts, tokens)
     name = kind if kind == "gemma4" else facts.get("tokenizer.ggml.pre", "default")
@@ -97,6 +107,10 @@ def _replace(text: str, by: str) -> dict:
     return {"type": "Replace", "pattern": {"String": text}, "content": by}
 
 
+def _replace_regex(regex: str, by: str) -> dict:
+    return {"type": "Replace", "pattern": {"Regex": regex}, "content": by}
+
+
 def _unknown(facts: Mapping, tokens: list[str]) -> str | None:
     id = facts.get("tokenizer.ggml.unknown_token_id")
     return None if id is None else tokens[id]
@@ -113,6 +127,37 @@ def _sentence_piece(facts: Mapping, tokens: list[str]) -> dict:
         "post_processor": _frame(facts, tokens, begins=True),
         "decoder": {"type": "Sequence", "decoders": [_replace(SPACE, " "), *_OF_BYTE_TOKENS, *strips]},
         "model": _model(tokens, merges, unk_token=_unknown(facts, tokens), fuse_unk=True, byte_fallback=True),
+    }
+
+
+def _unigram(facts: Mapping, tokens: list[str]) -> dict:
+    types, scores = facts["tokenizer.ggml.token_type"], facts["tokenizer.ggml.scores"]
+    # Other tokens are found before the model looks, and their scores must not count as the lowest one.
+    lowest = min(score for score, type in zip(scores, types, strict=True) if type == NORMAL)
+    vocab = [
+        [token, score if type == NORMAL else lowest] for token, score, type in zip(tokens, scores, types, strict=True)
+    ]
+    table = bytes(facts.get("tokenizer.ggml.precompiled_charsmap", ()))
+    normalizers = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}] if table else []
+    if facts.get("tokenizer.ggml.remove_extra_whitespaces", False):
+        normalizers += [_replace_regex("^ +| +$", ""), _replace_regex(" {2,}", " ")]
+    metaspace = {
+        "type": "Metaspace",
+        "replacement": SPACE,
+        "prepend_scheme": "always" if facts.get("tokenizer.ggml.add_space_prefix", True) else "never",
+        "split": not any(SPACE in token[1:] for token in tokens),
+    }
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": metaspace,
+        "post_processor": _frame(facts, tokens, begins=False, ends=True),
+        "decoder": metaspace,
+        "model": {
+            "type": "Unigram",
+            "unk_id": facts.get("tokenizer.ggml.unknown_token_id"),
+            "vocab": vocab,
+            "byte_fallback": BYTE in types,
+        },
     }
 
 

@@ -61,7 +61,7 @@ def test_a_file_has_tokenizer_chat_format_and_the_frequencies_of_llama_3(text_mo
     ("changes", "message"),
     [
         ({"architecture": "bert"}, 'its architecture is "bert"; known are "llama", .*"gpt-oss"'),
-        ({"kind": "t5"}, r'its tokenizer is "t5" \(Unigram\), which engines do not have; known are "gpt2"'),
+        ({"kind": "rwkv"}, r'its tokenizer is "rwkv" \(a trie\), which engines do not have; known are "gpt2"'),
         ({"pre": "dots"}, 'cuts text as "dots"; known are default, gpt-2'),
         (
             {"more": [("blk.0.attn_q.bias", np.zeros(256, np.float32))]},

@@ -7,7 +7,18 @@ import random
 
 import pytest
 from tiers import mostly_slow
-from tokenizer_kinds import LLAMA3, QWEN, TEKKEN, bert, byte_level, random_texts, sentence_piece, with_byte_fallback
+from tokenizer_kinds import (
+    CHARSMAP,
+    LLAMA3,
+    QWEN,
+    TEKKEN,
+    bert,
+    byte_level,
+    random_texts,
+    sentence_piece,
+    t5,
+    with_byte_fallback,
+)
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 
 import accord
@@ -68,7 +79,9 @@ BEGIN = {"llama-bpe", "tekken"}
 def keys_of(tokenizer: Tokenizer, kind: str, pre: str = "") -> dict:
     """Returns the keys of a GGUF file with this tokenizer."""
     document = json.loads(tokenizer.to_str())
-    ids = document["model"]["vocab"] | {token["content"]: token["id"] for token in document["added_tokens"]}
+    vocab = document["model"]["vocab"]
+    ids = vocab if isinstance(vocab, dict) else {token: id for id, (token, _) in enumerate(vocab)}
+    ids = ids | {token["content"]: token["id"] for token in document["added_tokens"]}
     special = {token["id"] for token in document["added_tokens"]}
     tokens = sorted(ids, key=ids.get)
     keys = {
@@ -132,6 +145,28 @@ def test_word_piece_gives_the_tokens_of_the_tokenizer(lowercase):
     }
     made = made_of(keys)
     for text in random_texts(7, 300):
+        expected = tokenizer.encode(text).ids
+        assert made.encode(text) == expected
+        assert made.decode(expected) == tokenizer.decode(expected)
+
+
+@pytest.mark.parametrize("removes_spaces", [True, False])
+def test_unigram_gives_the_tokens_of_the_tokenizer(removes_spaces):
+    tokenizer = t5()
+    if removes_spaces:
+        steps = [tokenizer.normalizer, normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" +"), " ")]
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    keys = keys_of(tokenizer, "t5")
+    scores = [score for _, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    keys |= {
+        # As llama.cpp's converter writes tokens that the model itself does not have.
+        "tokenizer.ggml.scores": scores + [-10000.0] * (len(keys["tokenizer.ggml.tokens"]) - len(scores)),
+        "tokenizer.ggml.precompiled_charsmap": list(CHARSMAP),
+        "tokenizer.ggml.remove_extra_whitespaces": removes_spaces,
+        "tokenizer.ggml.unknown_token_id": 2,
+    }
+    made = made_of(keys)
+    for text in random_texts(8, 300):
         expected = tokenizer.encode(text).ids
         assert made.encode(text) == expected
         assert made.decode(expected) == tokenizer.decode(expected)

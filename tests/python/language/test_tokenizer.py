@@ -1,6 +1,7 @@
 """accord.Tokenizer matches the `tokenizers` package for every component that it supports, and rejects
 all others."""
 
+import base64
 import contextlib
 import functools
 import itertools
@@ -172,13 +173,12 @@ def test_a_file_is_read_and_errors_name_it(tmp_path):
 @pytest.mark.parametrize(
     ("key", "part", "message"),
     [
-        ("normalizer", {"type": "Nmt"}, 'normalizer.type: unsupported normalizer: unknown type "Nmt"'),
-        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}, "Precompiled"),
+        ("normalizer", {"type": "ByteLevel"}, 'normalizer.type: unsupported normalizer: unknown type "ByteLevel"'),
         ("pre_tokenizer", {"type": "UnicodeScripts"}, "UnicodeScripts"),
         ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "Bytelevel"}]}, 'did you mean "ByteLevel"'),
         ("post_processor", {"type": "Other"}, "post_processor.type"),
         ("decoder", {"type": "CTC"}, "CTC"),
-        ("model", {"type": "Unigram", "vocab": []}, "Unigram"),
+        ("model", {"type": "WordLevel", "vocab": {}}, "WordLevel"),
         ("version", "2.0", "version"),
     ],
 )
@@ -186,6 +186,55 @@ def test_an_unsupported_component_is_an_error_with_its_name(key, part, message):
     with pytest.raises(accord.Unsupported) as error:
         accord.Tokenizer.parse(with_part(key, part))
     assert message in str(error.value)
+
+
+def with_unigram(**changes) -> str:
+    document = json.loads(of_kind("t5").to_str())
+    return json.dumps({**document, "added_tokens": [], "model": {**document["model"], **changes}})
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (with_part("normalizer", {"type": "Precompiled", "precompiled_charsmap": "*"}), "expected base64"),
+        (
+            with_part("normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}),
+            "a table of 0 bytes cannot have",
+        ),
+        (
+            with_part("normalizer", {"type": "Precompiled", "precompiled_charsmap": "CAAAAAAAAAA="}),
+            "a table of 8 bytes cannot have a trie of 8",
+        ),
+        (with_part("normalizer", {"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAAD/"}), "are not UTF-8"),
+        (with_unigram(vocab=[]), "model.vocab: expected a list of tokens and their scores"),
+        (with_unigram(vocab=[["a", 1.0], ["b"]]), "model.vocab: entry 1: expected a token and its score"),
+        (with_unigram(vocab=[["a", "b"]]), "model.vocab: entry 0: expected a token and its score"),
+        (with_unigram(vocab=[["a", -1, 2]]), "model.vocab: entry 1: expected a token and its score"),
+        (with_unigram(vocab=[["a", -1], ["a", -2]]), '"a" appears twice'),
+        (with_unigram(vocab=[["a", -1]], unk_id=1), "model.unk_id: 1 is not below 1, the number of tokens"),
+    ],
+)
+def test_a_damaged_unigram_or_table_is_an_error_with_its_place(document, message):
+    with pytest.raises(accord.Corrupt) as error:
+        accord.Tokenizer.parse(document)
+    assert message in str(error.value)
+
+
+def test_a_table_that_leads_beyond_its_end_replaces_nothing():
+    # The root's children begin at 256, and the trie has one unit.
+    table = base64.b64encode((4).to_bytes(4, "little") + (256 << 10).to_bytes(4, "little") + b"x\0").decode()
+    part = {"type": "Precompiled", "precompiled_charsmap": table}
+    tokenizer = accord.Tokenizer.parse(with_part("normalizer", part))
+    assert tokenizer.encode("hello é") == of_kind("gpt2").encode("hello é").ids
+
+
+def test_characters_that_a_unigram_lacks_are_an_error_without_an_unknown_token():
+    tokenizer = accord.Tokenizer.parse(
+        with_unigram(vocab=[["\u2581", -2.0], ["a", -2.0], ["\u2581a", -1.0]], unk_id=None)
+    )
+    assert tokenizer.encode("a a", add_special_tokens=False) == [2, 2]
+    with pytest.raises(accord.InvalidArgument, match='lacks "b" and has no token for unknown characters'):
+        tokenizer.encode("ab")
 
 
 def places(value, path=()):
@@ -201,7 +250,7 @@ def places(value, path=()):
         yield from places(item, (*path, key))
 
 
-@pytest.mark.parametrize("kind", ["llama3", "llama2", "minilm"])
+@pytest.mark.parametrize("kind", ["llama3", "llama2", "minilm", "t5"])
 def test_a_damaged_file_is_an_error_or_a_complete_tokenizer(kind):
     """Removes and renames keys, changes the types of values, and flips bytes. The file must be rejected or work."""
     text = of_kind(kind).to_str()
@@ -219,7 +268,9 @@ def test_a_damaged_file_is_an_error_or_a_complete_tokenizer(kind):
                 tokenizer.decode(tokenizer.encode("Hello, world! é 12\u3042"))
 
     whole = json.loads(text)
-    small = {**whole, "model": {**whole["model"], "vocab": dict(list(whole["model"]["vocab"].items())[:400])}}
+    vocab = whole["model"]["vocab"]
+    small_vocab = vocab[:400] if isinstance(vocab, list) else dict(list(vocab.items())[:400])
+    small = {**whole, "model": {**whole["model"], "vocab": small_vocab}}
     if "merges" in small["model"]:
         small["model"]["merges"] = []
     small["added_tokens"] = whole["added_tokens"][:2]

@@ -10,7 +10,7 @@ import random
 import unicodedata
 
 import pytest
-from tokenizer_kinds import LLAMA3, QWEN, TEKKEN, TEXTS, of_kind, own, split_part, spy, with_part
+from tokenizer_kinds import CHARSMAP, LLAMA3, QWEN, TEKKEN, TEXTS, of_kind, own, split_part, spy, with_part
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Reference
 
@@ -43,6 +43,8 @@ NORMALIZERS = {
     "replace text": normalizers.Replace("e", "E3"),
     "replace regex": normalizers.Replace(Regex(r"\s+|[aeiou]{2,}"), "_"),
     "prepend": normalizers.Prepend("▁"),
+    "nmt": normalizers.Nmt(),
+    "precompiled": normalizers.Precompiled(CHARSMAP),
     "sequence": normalizers.Sequence(
         [normalizers.NFKD(), normalizers.Sequence([normalizers.StripAccents(), normalizers.Lowercase()])]
     ),
@@ -109,8 +111,9 @@ def characters(oldest_only: bool = False) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["nfc", "nfd", "nfkc", "nfkd", "lowercase", "strip accents", "bert clean", "bert chinese", "bert accents"]
-)
+    "name", ["nfc", "nfd", "nfkc", "nfkd", "lowercase", "strip accents", "nmt", "precompiled", "bert clean", "bert chinese",
+     "bert accents"],
+)  # fmt: skip
 def test_the_normalization_of_every_character_matches_tokenizers(name):
     text = characters()
     expected = NORMALIZERS[name].normalize_str(text)

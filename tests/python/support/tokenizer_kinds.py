@@ -210,6 +210,81 @@ def minilm() -> Tokenizer:
     return tokenizer
 
 
+def charsmap(rules: dict[str, str]) -> bytes:
+    """Returns SentencePiece's table of replacements: the size of a double-array trie, the trie, and the texts."""
+    tree, texts = {}, b""
+    for source, target in rules.items():
+        node = tree
+        for byte in source.encode():
+            node = node.setdefault(byte, {})
+        node[0] = len(texts)
+        texts += target.encode() + b"\0"
+    units = {0: 0}  # by place
+
+    def add(place: int, node: dict) -> None:
+        base = next(base for base in range(1, 1 << 20) if all(base ^ label not in units for label in node))
+        units[place] |= (base ^ place) << 10 | (0 in node) << 8
+        units.update({base ^ label: child | 1 << 31 if label == 0 else label for label, child in node.items()})
+        for label, child in node.items():
+            if label != 0:
+                add(base ^ label, child)
+
+    add(0, tree)
+    trie = b"".join(units.get(place, 0).to_bytes(4, "little") for place in range((max(units) | 255) + 1))
+    return len(trie).to_bytes(4, "little") + trie + texts
+
+
+# Of one, two and four bytes; of several characters; prefixes of others; and without a replacement.
+CHARSMAP = charsmap(
+    {
+        **{chr(code): " " for code in (9, 10, 13, 0x3000, 0x2028)},
+        **{chr(0xFF01 + i): chr(0x21 + i) for i in range(94)},  # wide ASCII
+        "ﬁ": "fi", "½": "1⁄2", "①": "1", "Å": "Å", "é": "é", "e\u0301": "é", "e": "e", "\u0301\u0302": "^",
+        "\u200b": "", "\u00ad": "", "👩": "woman", "🇩🇪": "Germany", "か\u3099": "が",
+    }
+)  # fmt: skip
+
+
+def unigram(normalizer, pre_tokenizer, **options) -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, pre_tokenizer, decoders.Metaspace()
+    special = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=900, special_tokens=special, unk_token="<unk>", show_progress=False, **options
+    )
+    tokenizer.train_from_iterator([*english()[:60_000].splitlines(keepends=True), OTHER_TEXT[:80]], trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    return tokenizer
+
+
+def t5() -> Tokenizer:
+    tokenizer = unigram(normalizers.Precompiled(CHARSMAP), pre_tokenizers.Metaspace())
+    tokenizer.add_special_tokens([f"<extra_id_{i}>" for i in range(3)])
+    return tokenizer
+
+
+def xlm_roberta() -> Tokenizer:
+    spaces = normalizers.Replace(Regex(" {2,}"), " ")
+    steps = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    return unigram(normalizers.Sequence([normalizers.Precompiled(CHARSMAP), normalizers.Strip(), spaces]), steps)
+
+
+def albert() -> Tokenizer:
+    steps = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    return unigram(normalizers.Sequence(steps), pre_tokenizers.Metaspace(split=False))
+
+
+def unigram_bytes() -> Tokenizer:
+    """Unknown characters become the tokens of their bytes."""
+    document = json.loads(unigram(normalizers.Nmt(), pre_tokenizers.Metaspace(prepend_scheme="first")).to_str())
+    document["model"]["vocab"] += [[f"<0x{byte:02X}>", -30.0] for byte in range(256)]
+    document["model"]["byte_fallback"] = True
+    document["decoder"] = json.loads(llama2().to_str())["decoder"]
+    return Tokenizer.from_str(json.dumps(document))
+
+
 def bert_cased() -> Tokenizer:
     return bert(lowercase=False, strip_accents=True, handle_chinese_chars=False)
 
@@ -218,6 +293,7 @@ KINDS = {
     function.__name__: function
     for function in (
         gpt2, roberta, llama3, qwen, smollm2, tekken, llama2, mistral, metaspace, clip, bert, minilm, bert_cased,
+        t5, xlm_roberta, albert, unigram_bytes,
     )
 }  # fmt: skip
 
