@@ -49,6 +49,7 @@ def test_the_continuation_of_a_prompt_matches_transformers(text_model):
         ([], 2, ["--ranks", 2, "--memory-limit", "100MiB"]),
         ([], 2, ["--ranks", 2, "--group", "pp"]),
         ([], 4, ["--ranks", 4, "--pp", 2, "--canonical-ranks", 2]),
+        ([], 4, ["--ranks", 4, "--cp", 2]),
         (["run", "-n", 2, ACCORD], 2, []),
     ],
 )
