@@ -66,11 +66,11 @@ Status run_cached_attention(const PagedWork& work, const Execution& execution) {
 }
 
 Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {
-  const Tensor &q = call.q, &k = call.k, &v = call.v;
+  const Tensor &q = call.q, &k = call.k;
   PagedWork work;
   ACCORD_ASSIGN_OR_RETURN(work.append, prepare_append(op, call));
   const std::int64_t heads_per_kv_head = q.size(1) / k.size(1);
-  if (tile_rows(heads_per_kv_head, k.size(3), v.size(3)) == 0)
+  if (tile_heads(heads_per_kv_head, k.size(3), call.value_dim) == 0)
     return op.unsupported("its heads are too large for the kernel for GPUs");
   PagedCall& kernel = work.kernel;
   kernel.window = call.window;
@@ -81,7 +81,7 @@ Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {
   kernel.q = rows_of_heads(work.append.queries());
   kernel.output = {nullptr, call.output.dtype, call.output.stride(1), call.output.stride(2)};
   kernel.cache.kv_heads = k.size(1);
-  kernel.cache.value_dim = v.size(3);
+  kernel.cache.value_dim = call.value_dim;
   kernel.parts_of_one = parts_of_one(k.size(1), heads_per_kv_head, op.is_canonical());
   if (const std::int64_t floats = partial_floats(kernel); floats > 0) {
     ACCORD_ASSIGN_OR_RETURN(work.partial, op.scratch(DType::kFloat32, {floats}));

@@ -54,24 +54,24 @@ Result<DeviceCache> DeviceCache::create(std::span<const CachedLayer> layers, con
     made.kv_heads = layer.kv_heads;
     made.head_dim = layer.head_dim;
     made.value_dim = layer.value_dim;
+    made.values_in_keys = layer.value_place == kernels::ValuePlace::kInKeys;
     bytes += round_up(blocks * piece_bytes(made, made.head_dim), kCacheAlignment);
-    bytes += round_up(blocks * piece_bytes(made, made.value_dim), kCacheAlignment);
-    bytes += 2 * round_up(blocks * scales_bytes(made), kCacheAlignment);
+    if (!made.values_in_keys) bytes += round_up(blocks * piece_bytes(made, made.value_dim), kCacheAlignment);
+    bytes += (made.values_in_keys ? 1 : 2) * round_up(blocks * scales_bytes(made), kCacheAlignment);
     cache.layers_.emplace(layer.layer, made);
   }
   ACCORD_ASSIGN_OR_RETURN(cache.memory_,
                           device::Memory::allocate(runtime, device, bytes, "the cache of keys and values"));
   std::byte* at = cache.memory_.data();
   for (auto& [number, layer] : cache.layers_) {
-    layer.keys = at;
-    at += round_up(blocks * piece_bytes(layer, layer.head_dim), kCacheAlignment);
-    layer.values = at;
-    at += round_up(blocks * piece_bytes(layer, layer.value_dim), kCacheAlignment);
+    const auto take = [&](std::size_t bytes_of_block) {
+      return std::exchange(at, at + round_up(blocks * bytes_of_block, kCacheAlignment));
+    };
+    layer.keys = take(piece_bytes(layer, layer.head_dim));
+    layer.values = layer.values_in_keys ? layer.keys : take(piece_bytes(layer, layer.value_dim));
     if (layer.dtype != DType::kInt8) continue;
-    for (float** const scales : {&layer.key_scales, &layer.value_scales}) {
-      *scales = reinterpret_cast<float*>(at);
-      at += round_up(blocks * scales_bytes(layer), kCacheAlignment);
-    }
+    layer.key_scales = reinterpret_cast<float*>(take(scales_bytes(layer)));
+    layer.value_scales = layer.values_in_keys ? layer.key_scales : reinterpret_cast<float*>(take(scales_bytes(layer)));
   }
   return cache;
 }
@@ -80,10 +80,11 @@ Status DeviceCache::copy_block(std::int32_t from, std::int32_t to, device::Runti
                                Stream stream) const {
   for (const auto& [number, layer] : layers_) {
     const std::size_t scales = scales_bytes(layer);
-    for (const auto& [memory, bytes] : {std::pair{layer.keys, piece_bytes(layer, layer.head_dim)},
-                                        std::pair{layer.values, piece_bytes(layer, layer.value_dim)},
-                                        std::pair{static_cast<void*>(layer.key_scales), scales},
-                                        std::pair{static_cast<void*>(layer.value_scales), scales}}) {
+    for (const auto& [memory, bytes] :
+         {std::pair{layer.keys, piece_bytes(layer, layer.head_dim)},
+          std::pair{layer.values, layer.values_in_keys ? 0 : piece_bytes(layer, layer.value_dim)},
+          std::pair{static_cast<void*>(layer.key_scales), scales},
+          std::pair{static_cast<void*>(layer.value_scales), layer.values_in_keys ? 0 : scales}}) {
       if (bytes == 0) continue;
       auto* const all = static_cast<std::byte*>(memory);
       ACCORD_RETURN_IF_ERROR(runtime.copy(all + static_cast<std::size_t>(to) * bytes,

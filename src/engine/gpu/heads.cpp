@@ -20,7 +20,8 @@ Status launch_heads(const DeviceRun& run, const HeadsCall& call) {
   constexpr std::int64_t kWarp = 32, kPair = 2 * kElementsOfWords<kDType>;
   const std::int64_t dim = std::max(call.head_dim, call.value_dim());
   const std::int64_t lanes = std::min(ceil_divide(dim, kPair), kWarp);  // for each head
-  return launch_over(run, RotateAndAppend<kDType>{{call}}, call.rows * (call.heads + 2 * call.kv_heads()) * lanes);
+  return launch_over(run, RotateAndAppend<kDType>{{call}},
+                     call.rows * (call.heads + call.cached_each() * call.kv_heads()) * lanes);
 }
 
 void set_rotation(HeadsCall& call, const Tensor& x, const RotaryTables& tables, const Tensor& y,
@@ -55,7 +56,9 @@ Result<AppendWork> prepare_append(Preparation& op, const CachedAttentionCall& ca
   AppendWork work{call, {}};
   const DType dtype = call.q.dtype;
   ACCORD_ASSIGN_OR_RETURN(work.call.k, heads_in(op, call.k, dtype));
-  ACCORD_ASSIGN_OR_RETURN(work.call.v, heads_in(op, call.v, dtype));
+  if (call.v) {
+    ACCORD_ASSIGN_OR_RETURN(work.call.v, heads_in(op, *call.v, dtype));
+  }
   if (!call.rotary) return work;
   ACCORD_ASSIGN_OR_RETURN(work.call.rotary, tables_in(op, *call.rotary, dtype));
   ACCORD_ASSIGN_OR_RETURN(work.rotated, rotary_scratch(op, call.q));
@@ -77,7 +80,7 @@ HeadsCall heads_call(const AppendWork& work, const Execution& execution) {
   call.head_dim = work.call.k.size(3);
   if (work.rotated) set_rotation(call, work.call.q, *work.call.rotary, *work.rotated, execution);
   call.keys = placed_rows(work.call.k, execution);
-  call.values = placed_rows(work.call.v, execution);
+  if (work.call.v) call.values = placed_rows(*work.call.v, execution);
   call.cache = run.cache->layer(work.call.layer);
   call.batch = run.batch;
   return call;

@@ -55,7 +55,7 @@ Tensor as_groups(Tensor matrix) {
   return matrix;
 }
 
-// Views [.., k, n] as [.., n, k].
+// Views [.., k, n] as [.., n, k], or the other way round.
 Tensor outputs_first(Tensor matrix) {
   static constexpr int kOrder[] = {0, 2, 1};
   if (matrix.dims() == 2) return transposed(matrix);
@@ -243,11 +243,30 @@ Status add_matrix_product(Preparation& op, const MatrixProductCall& call) {
   return Status();
 }
 
+// Views [rows, heads, dim] as [heads, rows, dim].
+Tensor by_heads(Tensor tensor) {
+  static constexpr int kOrder[] = {1, 0, 2};
+  tensor.layout = kernels::permuted_layout(tensor.layout, kOrder);
+  return tensor;
+}
+
+// Heads are a batch of matrices. The library writes them where they belong; canonical kernels need them without gaps.
+Status add_head_linear(Preparation& op, const HeadLinearCall& call) {
+  const Tensor x = by_heads(call.x), y = by_heads(call.y);
+  if (!op.is_canonical())
+    return add_library_product(op, x, outputs_first(call.weight), y, {.choice = choice_for(op, call.weight)});
+  ACCORD_ASSIGN_OR_RETURN(const Tensor made, op.scratch(y.dtype, y.sizes()));
+  ACCORD_RETURN_IF_ERROR(add_canonical_product(op, {x, call.weight, made}));
+  op.step(convert_step(made, y));
+  return Status();
+}
+
 }  // namespace
 
 void set_matrix_steps(StepTable& table) {
   table.set<LinearsCall>(add_linears);
   table.set<MatrixProductCall>(add_matrix_product);
+  table.set<HeadLinearCall>(add_head_linear);
 }
 
 }  // namespace accord::engine::gpu

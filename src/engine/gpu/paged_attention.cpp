@@ -45,7 +45,8 @@ template <DType kDType, int kQueries>
 Result<bool> launch_decoding(const DeviceRun& run, const PagedCall& call) {
   using Kernel = DecodingAttention<kDType, kQueries>;
   const DeviceCacheLayer& cache = call.cache;
-  if (cache.head_dim % Kernel::kEach != 0 || cache.value_dim % Kernel::kEach != 0) return false;
+  for (const std::int64_t size : {cache.head_dim, cache.value_dim, cache.value_stride()})
+    if (size % Kernel::kEach != 0) return false;
   const std::size_t bytes = Kernel::shared_bytes(cache.head_dim, cache.value_dim, call.most_parts);
   if (bytes > kMaxSharedBytes) return false;
   const Kernel kernel{call};
@@ -62,11 +63,14 @@ Result<bool> launch_decoding(const DeviceRun& run, const PagedCall& call) {
   return launch_decoding<kDType, 4>(run, call);
 }
 
-Status launch_without_tensor_cores(const DeviceRun& run, const PagedCall& call, int tile_rows) {
+Status launch_without_tensor_cores(const DeviceRun& run, const PagedCall& call) {
   PagedAttention kernel{call};
-  kernel.tile_rows = tile_rows;
-  const AttendSizes sizes{tile_rows * call.heads_per_kv_head(), static_cast<int>(call.cache.head_dim),
-                          static_cast<int>(call.cache.value_dim)};
+  const DeviceCacheLayer& cache = call.cache;
+  kernel.tile_heads = tile_heads(call.heads_per_kv_head(), cache.head_dim, cache.value_dim);
+  if (call.rows_of == RowsOf::kLongSequences)
+    kernel.tile_rows = tile_rows(kernel.tile_heads, cache.head_dim, cache.value_dim);
+  const AttendSizes sizes{kernel.tile_rows * kernel.tile_heads, static_cast<int>(cache.head_dim),
+                          static_cast<int>(cache.value_dim)};
   const std::int64_t works = kernel.works();
   const std::int64_t blocks = call.rows_of == RowsOf::kShortSequences ? blocks_for(run, works) : works;
   return launch_blocks(run, kernel, blocks, kernel.shared_bytes(sizes, call.most_parts));
@@ -90,7 +94,9 @@ struct TileKernels {
 TileKernels tile_kernels(const DeviceRun& run, const PagedCall& call) {
   const DeviceCacheLayer& cache = call.cache;
   TileKernels kernels;
-  if (cache.dtype == DType::kFloat32 || !suits_tensor_cores(run, call) || needs_plain_kernel(call)) return kernels;
+  if (cache.dtype == DType::kFloat32 || cache.values_in_keys || !suits_tensor_cores(run, call) ||
+      needs_plain_kernel(call))
+    return kernels;
   if (call.heads_per_kv_head() >= kMinTileHeads)
     kernels.few_rows = tile_dim(cache.head_dim, cache.value_dim, {64, 96, 128, 256});
   if (cache.dtype == DType::kBFloat16) kernels.many_rows = tile_dim(cache.head_dim, cache.value_dim, {64, 128, 256});
@@ -143,18 +149,16 @@ Status launch_few_rows(const DeviceRun& run, const PagedCall& call, const HeadsC
     return cache == DType::kInt8 ? launch_decoding_tiles<DType::kInt8>(run, call, heads, dim)
                                  : launch_decoding_tiles<DType::kBFloat16>(run, call, heads, dim);
   }
-  if (needs_plain_kernel(call)) return launch_without_tensor_cores(run, call, 1);
+  if (needs_plain_kernel(call)) return launch_without_tensor_cores(run, call);
   ACCORD_ASSIGN_OR_RETURN(const bool is_done, cache == DType::kFloat32    ? launch_decoding<DType::kFloat32>(run, call)
                                               : cache == DType::kBFloat16 ? launch_decoding<DType::kBFloat16>(run, call)
                                                                           : launch_decoding<DType::kInt8>(run, call));
-  return is_done ? Status() : launch_without_tensor_cores(run, call, 1);
+  return is_done ? Status() : launch_without_tensor_cores(run, call);
 }
 
 Status launch_many_rows(const DeviceRun& run, PagedCall call, int dim) {
   call.rows_of = RowsOf::kLongSequences;
-  if (dim > 0) return launch_paged_tiles(run, call, dim);
-  const int rows = tile_rows(call.heads_per_kv_head(), call.cache.head_dim, call.cache.value_dim);
-  return launch_without_tensor_cores(run, call, rows);
+  return dim > 0 ? launch_paged_tiles(run, call, dim) : launch_without_tensor_cores(run, call);
 }
 
 }  // namespace
@@ -164,6 +168,13 @@ int tile_rows(std::int64_t heads_per_kv_head, std::int64_t head_dim, std::int64_
     const AttendSizes sizes{static_cast<int>(rows * heads_per_kv_head), static_cast<int>(head_dim),
                             static_cast<int>(value_dim)};
     if (attend_bytes(sizes) <= kMaxSharedBytes) return static_cast<int>(rows);
+  }
+  return 0;
+}
+
+int tile_heads(std::int64_t heads_per_kv_head, std::int64_t head_dim, std::int64_t value_dim) {
+  for (std::int64_t heads = heads_per_kv_head; heads > 0; --heads) {
+    if (heads_per_kv_head % heads == 0 && tile_rows(heads, head_dim, value_dim) > 0) return static_cast<int>(heads);
   }
   return 0;
 }

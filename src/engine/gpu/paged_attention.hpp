@@ -11,6 +11,10 @@ namespace accord::engine::gpu {
 /// even one does.
 int tile_rows(std::int64_t heads_per_kv_head, std::int64_t head_dim, std::int64_t value_dim);
 
+/// Returns how many of the query heads of a key head a block of PagedAttention takes: as many as have room for a row
+/// each, and divide the heads; 0 if there is room for none.
+int tile_heads(std::int64_t heads_per_kv_head, std::int64_t head_dim, std::int64_t value_dim);
+
 /// Returns PagedCall::parts_of_one. `is_canonical`: the parts must not depend on how many of the heads this rank has.
 int parts_of_one(std::int64_t kv_heads, std::int64_t heads_per_kv_head, bool is_canonical);
 

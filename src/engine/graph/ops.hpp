@@ -15,8 +15,11 @@ struct OpInfo {
   std::string_view arguments;  ///< as in ATen's schema: "Tensor input, Tensor weight, Tensor? bias=None"
 };
 
-/// Attention that caches its keys and values.
+/// Attention that caches its keys and values. Without the argument "value", the value of a token is the first
+/// "value_dim" elements of its key.
 inline constexpr std::string_view kCachedAttention = "accord.attention.default";
+/// A product with a matrix for each head.
+inline constexpr std::string_view kHeadLinear = "accord.head_linear.default";
 /// Layers that keep a state for each sequence.
 inline constexpr std::string_view kCausalConvolution = "accord.causal_convolution.default";
 inline constexpr std::string_view kLinearRecurrence = "accord.linear_recurrence.default";

@@ -113,22 +113,36 @@ constexpr std::int64_t kRowsOfPiece = 32;
 
 std::int64_t pieces_of(const BatchRows& sequence) { return (sequence.rows.rows + kRowsOfPiece - 1) / kRowsOfPiece; }
 
+// The sizes of a call's cache, as far as its kernel needs them to divide the work.
+kernels::PagedAttentionCall sizes_of(const CachedAttentionCall& call) {
+  kernels::PagedAttentionCall sizes;
+  sizes.heads = call.q.size(1);
+  sizes.cache = {.kv_heads = call.k.size(1),
+                 .head_dim = call.k.size(3),
+                 .value_dim = call.value_dim,
+                 .value_place = call.v ? kernels::ValuePlace::kOwn : kernels::ValuePlace::kInKeys};
+  return sizes;
+}
+
 // Keys and values are first written to the cache, head by head. Then each piece of a sequence's rows is one part of
-// the work for each key head. `scratch`: one piece per thread.
+// the work for each set of query heads. `scratch`: one piece per thread.
 Status run_cached_attention(const CachedAttentionCall& call, const Tensor& scratch, const Execution& execution) {
   const kernels::PagedCache& cache = run_of(execution).cache->layer(call.layer);
   const auto kv_heads = static_cast<int>(call.k.size(1));
   ACCORD_RETURN_IF_ERROR(pool_of(execution).run(kv_heads, [&](int head) {
     for (const BatchRows& sequence : execution.batch) {
-      kernels::append_to_cache(cache, sequence.rows, token_rows(execution, call.k, sequence.first_row),
-                               token_rows(execution, call.v, sequence.first_row), head, 1);
+      kernels::ConstTokenRows values;
+      if (call.v) values = token_rows(execution, *call.v, sequence.first_row);
+      kernels::append_to_cache(cache, sequence.rows, token_rows(execution, call.k, sequence.first_row), values, head,
+                               1);
     }
     return Status();
   }));
   std::int64_t pieces = 0;
   for (const BatchRows& sequence : execution.batch) pieces += pieces_of(sequence);
-  return pool_of(execution).run(static_cast<int>(pieces) * kv_heads, [&](int part, int thread) {
-    std::int64_t piece = part / kv_heads;
+  const auto sets = static_cast<int>(kernels::head_sets(sizes_of(call)));
+  return pool_of(execution).run(static_cast<int>(pieces) * kv_heads * sets, [&](int part, int thread) {
+    std::int64_t piece = part / (kv_heads * sets);
     std::size_t at = 0;
     while (piece >= pieces_of(execution.batch[at])) piece -= pieces_of(execution.batch[at++]);
     const BatchRows& sequence = execution.batch[at];
@@ -138,10 +152,9 @@ Status run_cached_attention(const CachedAttentionCall& call, const Tensor& scrat
     kernel.q = token_rows(execution, call.q, sequence.first_row);
     kernel.output = {execution.data<float>(call.output) + sequence.first_row * call.output.stride(1),
                      call.output.stride(1), call.output.stride(2)};
-    const std::int64_t first = piece * kRowsOfPiece;
-    kernels::paged_attention(kernel, sequence.rows, part % kv_heads, first,
-                             std::min(kRowsOfPiece, sequence.rows.rows - first),
-                             scratch_of(scratch, execution, thread));
+    kernels::PagedAttentionPart share{part / sets % kv_heads, part % sets, piece * kRowsOfPiece};
+    share.rows = std::min(kRowsOfPiece, sequence.rows.rows - share.first_row);
+    kernels::paged_attention(kernel, sequence.rows, share, scratch_of(scratch, execution, thread));
     return Status();
   });
 }
@@ -181,16 +194,14 @@ Result<Tensor> rotated(Preparation& op, const Tensor& x, const RotaryTables& tab
 
 Status add_cached_attention(Preparation& op, const CachedAttentionCall& given) {
   CachedAttentionCall call = given;
-  ACCORD_RETURN_IF_ERROR(require_float32(op, {&call.q, &call.k, &call.v, &call.output}));
+  ACCORD_RETURN_IF_ERROR(require_float32(op, {&call.q, &call.k, &call.output}));
+  if (call.v) ACCORD_RETURN_IF_ERROR(require_float32(op, {&*call.v}));
   if (call.rotary) {
     ACCORD_ASSIGN_OR_RETURN(call.q, rotated(op, given.q, *given.rotary));
     ACCORD_ASSIGN_OR_RETURN(call.k, rotated(op, given.k, *given.rotary));
   }
-  kernels::PagedAttentionCall sizes;
-  sizes.heads = call.q.size(1);
-  sizes.cache = {.kv_heads = call.k.size(1), .head_dim = call.k.size(3), .value_dim = call.v.size(3)};
   ACCORD_ASSIGN_OR_RETURN(const Tensor scratch,
-                          scratch_pieces(op, op.threads(), kernels::paged_attention_scratch(sizes)));
+                          scratch_pieces(op, op.threads(), kernels::paged_attention_scratch(sizes_of(call))));
   op.step([call, scratch, node = &op.node()](const Execution& execution) {
     if (execution.context == nullptr) return run_cached_attention(call, scratch, execution);
     const Status status = run_divided_attention(call, scratch, *execution.context, execution);

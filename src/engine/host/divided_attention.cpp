@@ -63,9 +63,10 @@ Status append(const DividedCall& work) {
     for (const ContextRun& run : work.rows.runs()) {
       if (run.keeper != work.rows.share().rank) continue;
       const std::int64_t row = work.row_of(run);
+      kernels::ConstTokenRows values;
+      if (call.v) values = token_rows(work.execution, *call.v, row);
       kernels::append_to_cache(work.cache(), {run.rows, run.cached, work.blocks(run)},
-                               token_rows(work.execution, call.k, row), token_rows(work.execution, call.v, row), head,
-                               1);
+                               token_rows(work.execution, call.k, row), values, head, 1);
     }
     return Status();
   });
@@ -106,10 +107,12 @@ Status attend(const DividedCall& work, const Tensor& scratch) {
   partials.resize(static_cast<std::size_t>(to.segment() * to.destinations));
   const auto kv_heads = static_cast<int>(call.k.size(1));
   const auto runs = static_cast<int>(work.rows.runs().size());
-  return pool_of(work.execution).run(runs * to.parts * kv_heads, [&](int piece, int thread) {
-    const ContextRun& run = work.rows.runs()[static_cast<std::size_t>(piece / (to.parts * kv_heads))];
-    const int part = piece / kv_heads % to.parts;
-    kernels::PagedAttentionCall kernel{work.cache(), work.heads(), call.scale, call.softcap, call.window};
+  const kernels::PagedAttentionCall all{work.cache(), work.heads(), call.scale, call.softcap, call.window};
+  const auto sets = static_cast<int>(kernels::head_sets(all)) * kv_heads;
+  return pool_of(work.execution).run(runs * to.parts * sets, [&](int piece, int thread) {
+    const ContextRun& run = work.rows.runs()[static_cast<std::size_t>(piece / (to.parts * sets))];
+    const int part = piece / sets % to.parts;
+    kernels::PagedAttentionCall kernel = all;
     if (call.slopes) kernel.slopes = work.execution.data<const float>(*call.slopes);
     kernel.q = queries_of(work, run);
     const std::int64_t row = run.is_everywhere ? work.rows.most_own() + run.at : run.at;
@@ -117,7 +120,8 @@ Status attend(const DividedCall& work, const Tensor& scratch) {
     kernel.output = {partials.data() + to.offset(destination, part, row), to.row_floats, work.record()};
     kernel.part = work.rows.token_part(part);
     kernel.is_partial = true;
-    kernels::paged_attention(kernel, {run.rows, run.position, work.blocks(run)}, piece % kv_heads, 0, run.rows,
+    const kernels::PagedAttentionPart share{piece % kv_heads, piece % sets / kv_heads, 0, run.rows};
+    kernels::paged_attention(kernel, {run.rows, run.position, work.blocks(run)}, share,
                              scratch_of(scratch, work.execution, thread));
     return Status();
   });

@@ -33,7 +33,8 @@ Result<KeyValueCache> KeyValueCache::create(const CachedParts& parts, const KeyV
                                     .block_tokens = options.block_tokens,
                                     .kv_heads = layer.kv_heads,
                                     .head_dim = layer.head_dim,
-                                    .value_dim = layer.value_dim};
+                                    .value_dim = layer.value_dim,
+                                    .value_place = layer.value_place};
     bytes += aligned(key_bytes(paged)) + aligned(value_bytes(paged));
     cache.layers_.emplace(layer.layer, paged);
   }

@@ -12,6 +12,7 @@ const StepTable& steps() {
     set_image_steps(*made);
     set_collective_steps(*made);
     set_matrix_steps(*made);
+    set_head_linear_steps(*made);
     set_attention_steps(*made);
     set_recurrence_steps(*made);
     set_expert_steps(*made);

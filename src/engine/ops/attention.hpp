@@ -26,7 +26,9 @@ struct RotaryTables {
 /// sequences. q, k and v are [1, heads, rows, dim].
 struct CachedAttentionCall {
   std::int64_t layer = 0;
-  Tensor q, k, v;
+  Tensor q, k;
+  std::optional<Tensor> v;             ///< absent: the value of a token is the first `value_dim` elements of its key
+  std::int64_t value_dim = 0;          ///< of values and the output
   std::optional<RotaryTables> rotary;  ///< by which q and k are rotated first (RotaryCall)
   float scale = 1.0F;
   float softcap = 0.0F;          ///< if not 0, a score becomes softcap * tanh(score / softcap)

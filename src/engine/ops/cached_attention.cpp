@@ -30,10 +30,17 @@ Status prepare_cached_attention(Preparation& op) {
   CachedAttentionCall call;
   ACCORD_ASSIGN_OR_RETURN(call.q, heads_argument(op, "query"));
   ACCORD_ASSIGN_OR_RETURN(call.k, heads_argument(op, "key"));
-  ACCORD_ASSIGN_OR_RETURN(call.v, heads_argument(op, "value"));
-  const Tensor &q = call.q, &k = call.k, &v = call.v;
-  const bool fits = k.size(2) == q.size(2) && v.size(2) == q.size(2) && v.size(1) == k.size(1) &&
-                    k.size(3) == q.size(3) && k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0;
+  const Tensor &q = call.q, &k = call.k;
+  bool fits =
+      k.size(2) == q.size(2) && k.size(3) == q.size(3) && k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0;
+  if (op.is_tensor("value")) {
+    ACCORD_ASSIGN_OR_RETURN(call.v, heads_argument(op, "value"));
+    call.value_dim = call.v->size(3);
+    fits = fits && call.v->size(2) == q.size(2) && call.v->size(1) == k.size(1);
+  } else {
+    ACCORD_ASSIGN_OR_RETURN(call.value_dim, op.integer("value_dim"));
+    fits = fits && call.value_dim > 0 && call.value_dim <= k.size(3) && !op.has("cos");
+  }
   if (!fits) return op.corrupt("query, key and value do not fit each other");
   if (op.has("cos")) {
     ACCORD_ASSIGN_OR_RETURN(call.rotary, tables_for(op, q));
@@ -48,7 +55,7 @@ Status prepare_cached_attention(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(call.sinks, dense_float32(op, "sinks", {q.size(1)}));
   ACCORD_ASSIGN_OR_RETURN(call.slopes, dense_float32(op, "slopes", {q.size(1)}));
   ACCORD_RETURN_IF_ERROR(op.set_batch_rows(q.size(2)));
-  ACCORD_ASSIGN_OR_RETURN(call.output, op.make(0, {1, q.size(2), q.size(1), v.size(3)}));
+  ACCORD_ASSIGN_OR_RETURN(call.output, op.make(0, {1, q.size(2), q.size(1), call.value_dim}));
   ACCORD_RETURN_IF_ERROR(require_floats(op, call.output));
   op.run_always();
   return op.add(call);

@@ -5,6 +5,7 @@
 
 #include <bit>
 
+#include "engine/graph/ops.hpp"
 #include "engine/ops/op_registry.hpp"
 #include "engine/ops/promotion.hpp"
 
@@ -201,11 +202,28 @@ Status prepare_bmm(Preparation& op) {
   return op.add(call);
 }
 
+Status prepare_head_linear(Preparation& op) {
+  HeadLinearCall call;
+  ACCORD_ASSIGN_OR_RETURN(call.x, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(call.weight, op.tensor("weight"));
+  call.packed = op.packed_experts("weight");
+  const Tensor &x = call.x, &weight = call.weight;
+  if (x.dims() != 3 || weight.dims() != 3 || x.size(1) != weight.size(0) || x.size(2) != weight.size(2))
+    return op.corrupt("its input [rows, heads, in] and its weight [heads, out, in] do not fit");
+  ACCORD_RETURN_IF_ERROR(require_real(op, x));
+  if (x.stride(2) != 1 && x.size(2) != 1) {
+    ACCORD_ASSIGN_OR_RETURN(call.x, op.contiguous(x));
+  }
+  ACCORD_ASSIGN_OR_RETURN(call.y, op.make(0, {x.size(0), x.size(1), weight.size(1)}));
+  if (op.is_canonical()) op.run_always();
+  return op.add(call);
+}
+
 constexpr OpEntry kMatrixOps[] = {
     {"aten.linear.default", prepare_linear}, {"accord.linear", prepare_linear},
     {"aten.mm.default", prepare_mm},         {"aten.addmm.default", prepare_addmm},
     {"aten.bmm.default", prepare_bmm},       {"accord.gated_linear", prepare_gated_linear},
-    {"accord.linears", prepare_linears},
+    {"accord.linears", prepare_linears},     {kHeadLinear, prepare_head_linear},
 };
 
 }  // namespace

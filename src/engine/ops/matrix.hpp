@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/program/packed_stack.hpp"
 #include "engine/program/preparation.hpp"
 #include "kernels/activation.hpp"
 #include "kernels/linear/format.hpp"
@@ -50,6 +51,14 @@ struct MatrixProductCall {
   double alpha = 1.0, beta = 1.0;
   std::optional<std::int64_t> pieces;  ///< as in LinearLayer
   Tensor c;                            ///< contiguous
+};
+
+/// y[.., h, :] = weight[h] * x[.., h, :] for each head h.
+struct HeadLinearCall {
+  Tensor x;                             ///< [rows, heads, in], with its last dimension contiguous
+  Tensor weight;                        ///< [heads, out, in]
+  const PackedStack* packed = nullptr;  ///< the weight, if the CPU has packed it; then `weight` has no elements
+  Tensor y;                             ///< [rows, heads, out], contiguous
 };
 
 }  // namespace accord::engine

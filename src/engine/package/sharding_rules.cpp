@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "engine/graph/node_access.hpp"
+#include "engine/graph/ops.hpp"
 
 namespace accord::engine {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::string_view kEmbedding = "aten.embedding.default";
 constexpr std::string_view kExperts = "accord.experts.default";
 
 bool can_have_rule(const Node& node) {
-  return node.op == "aten.linear.default" || node.op == kEmbedding || node.op == kExperts;
+  return node.op == "aten.linear.default" || node.op == kEmbedding || node.op == kExperts || node.op == kHeadLinear;
 }
 
 Status corrupt(const std::string& message) { return Status(StatusCode::kCorrupt, "manifest.json: " + message); }
@@ -65,6 +66,12 @@ class Plan {
     RuleDecision bias{{}, rule, &layer};
     if (rule != nullptr) {
       const bool column = rule->style == ParallelStyle::kColumn;
+      if (layer.op == kHeadLinear && !column) {
+        return corrupt(
+            fmt::format("rule \"{}\" is a row rule, but \"{}\" has a matrix for each head, which takes a "
+                        "column rule",
+                        rule->pattern, layer.module));
+      }
       const bool table = layer.op == kEmbedding;  // [ids, out]; the weight of a linear layer is [out, in]
       weight.sharding = Sharding{rule->group, column == table ? 1 : 0, rule->unit, rule->together, rule->copies};
       if (column && !table) bias.sharding = weight.sharding;

@@ -28,9 +28,9 @@ struct RuleDecision {
 /// Applies the manifest's rules to the linear layers, embeddings and experts of `graph`. Returns the decision for each
 /// tensor of such a layer, by the tensor's name. The first rule that matches a layer's module decides it. A column
 /// rule divides weight and bias by outputs (dimension 0), a row rule divides the weight by inputs (dimension 1). For
-/// the table of an embedding the dimensions are exchanged. Experts are divided within each expert (row rule) or one by
-/// one (expert rule, dimension 0). Fails with kCorrupt if a rule decides no layer, or if layers share a tensor but not
-/// its sharding.
+/// the table of an embedding the dimensions are exchanged. Matrices of heads take column rules. Experts are divided
+/// within each expert (row rule) or one by one (expert rule, dimension 0). Fails with kCorrupt if a rule decides no
+/// layer, or if layers share a tensor but not its sharding.
 Result<std::map<std::string, RuleDecision>> apply_rules(const Graph& graph, const Manifest& manifest);
 
 /// Compares the shardings of the manifest's tensors with what its rules give. Fails with kCorrupt, naming the tensor

@@ -44,6 +44,7 @@ CarryFunction carry_rule(std::string_view op) {
         {"accord.causal_convolution", carry_causal_convolution},
         {"accord.linear_recurrence", carry_linear_recurrence},
         {"accord.experts", carry_experts},
+        {"accord.head_linear", carry_head_linear},
         {"aten.embedding", carry_embedding},
         {"aten.view", carry_view},
         {"aten.permute", carry_permute},

@@ -58,6 +58,7 @@ Result<ShardResult> carry_cached_attention(const ShardQuery& query);
 Result<ShardResult> carry_causal_convolution(const ShardQuery& query);
 Result<ShardResult> carry_linear_recurrence(const ShardQuery& query);
 Result<ShardResult> carry_embedding(const ShardQuery& query);
+Result<ShardResult> carry_head_linear(const ShardQuery& query);
 Result<ShardResult> carry_experts(const ShardQuery& query);
 Result<ShardResult> carry_view(const ShardQuery& query);
 Result<ShardResult> carry_permute(const ShardQuery& query);

@@ -109,9 +109,17 @@ Result<ShardResult> carry_attention(const ShardQuery& query) {
   return result;
 }
 
-// The same, but the output is [1, tokens, heads, dim], and there may be one number for each query head.
+// The same, but the output is [1, tokens, heads, dim], and there may be one number for each query head. All ranks may
+// have the whole of one key head, which all query heads use.
 Result<ShardResult> carry_cached_attention(const ShardQuery& query) {
-  ACCORD_RETURN_IF_ERROR(carry_attention(query).status());
+  const auto key = tensor_argument(query.node, "key");
+  if (tensor_argument(query.node, "value")) {
+    ACCORD_RETURN_IF_ERROR(carry_attention(query).status());
+  } else if (!key || query.shard(*key) || query.value(*key).shape[1] != SymbolicInt(1)) {
+    return query.unsupported("keys that contain their values are one head, which every rank has whole");
+  }
+  if (!query.shard("query") || query.shard("query")->dim != 1)
+    return query.unsupported("its queries are not divided by heads");
   const Shard heads = *query.shard("query");
   ShardResult result{heads.in_dim(2)};
   for (const char* const name : {"sinks", "slopes"}) {

@@ -84,6 +84,18 @@ Result<ShardResult> carry_matrix_product(const ShardQuery& query) {
   return carry_product(query, {*x, *weight, bias, 1, 0});
 }
 
+// Heads are independent: each rank has the matrices of its heads. Of a whole input it uses its heads.
+Result<ShardResult> carry_head_linear(const ShardQuery& query) {
+  const OptionalShard input = query.shard("input"), weight = query.shard("weight");
+  if (!weight) return query.unsupported("its input is sharded, but its weight is whole; give its module a column rule");
+  if (input && (input->dim != 1 || !same_units(*input, *weight)))
+    return query.unsupported(fmt::format("its input has {}, but its weight has {}; both are divided head by head",
+                                         shard_text(*input), shard_text(*weight)));
+  ShardResult result{weight->in_dim(1)};
+  if (!input) result.used_parts.push_back({*tensor_argument(query.node, "input"), weight->in_dim(1)});
+  return result;
+}
+
 // Each rank has either a part of every expert (up and gate divided by outputs, down by inputs), which yields partial
 // sums, or some of the experts.
 Result<ShardResult> carry_experts(const ShardQuery& query) {

@@ -32,7 +32,7 @@ void fuse(const Producers& producers, Node& attention) {
 Graph fuse_rotary_attention(Graph graph) {
   const Producers producers(graph);
   for (Node& node : graph.nodes)
-    if (node.op == kCachedAttention) fuse(producers, node);
+    if (node.op == kCachedAttention && tensor_argument(node, "value")) fuse(producers, node);
   return graph;
 }
 

@@ -56,7 +56,13 @@ Result<std::vector<CachedLayer>> cached_layers(const Graph& graph) {
     CachedLayer layer;
     ACCORD_ASSIGN_OR_RETURN(layer.layer, integer_argument(node, "layer"));
     ACCORD_ASSIGN_OR_RETURN(const Heads keys, heads_of(graph, node, "key"));
-    ACCORD_ASSIGN_OR_RETURN(const Heads values, heads_of(graph, node, "value"));
+    Heads values = keys;
+    if (tensor_argument(node, "value")) {
+      ACCORD_ASSIGN_OR_RETURN(values, heads_of(graph, node, "value"));
+    } else {
+      ACCORD_ASSIGN_OR_RETURN(values.dim, integer_argument(node, "value_dim"));
+      layer.value_place = kernels::ValuePlace::kInKeys;
+    }
     const auto [other, is_new] = node_of_layer.emplace(layer.layer, &node);
     if (!is_new) {
       return Status(StatusCode::kCorrupt, fmt::format("{} and {} are both attention layer {}", node_text(node),

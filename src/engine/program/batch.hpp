@@ -23,6 +23,7 @@ struct CachedLayer {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;
+  kernels::ValuePlace value_place = kernels::ValuePlace::kOwn;
   DType dtype = DType::kFloat32;  ///< bfloat16 if a cache of it rounds no key or value, else float32
 };
 

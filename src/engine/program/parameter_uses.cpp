@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/graph/node_access.hpp"
+#include "engine/graph/ops.hpp"
 #include "engine/program/parameters.hpp"
 
 namespace accord::engine {
@@ -33,8 +34,9 @@ int groups_of(const Node& node) {
   return groups.ok() ? static_cast<int>(std::clamp<std::int64_t>(*groups, 1, 1 << 30)) : 1;
 }
 
-// Returns whether `id` is an argument of a layer of experts that is packed.
-bool is_expert_weight(const Node& node, ValueId id) {
+// Returns whether `id` is an argument of a layer of experts, or of heads, that is packed.
+bool is_stacked_weight(const Node& node, ValueId id) {
+  if (node.op == kHeadLinear) return tensor_argument(node, "weight") == id;
   const std::string_view family = op_family(node.op);
   if (family != "accord.experts" && family != "accord.dispatched_experts") return false;
   return tensor_argument(node, "up") == id || tensor_argument(node, "gate") == id ||
@@ -52,7 +54,7 @@ std::vector<ParameterUse> parameter_uses(const Graph& graph) {
     if (is_linear(node) || is_product(node)) packed = packed_weights(node);
     for_each_input(node, [&](ValueId id) {
       ParameterUse& use = by_value[static_cast<std::size_t>(id)];
-      if (is_expert_weight(node, id)) {
+      if (is_stacked_weight(node, id)) {
         use.experts = true;
       } else if (is_convolution(node) && tensor_argument(node, "weight") == id) {
         use.convolution = groups_of(node);

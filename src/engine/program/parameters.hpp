@@ -23,7 +23,7 @@ struct ParameterUse {
   bool table = false;    ///< as rows of an embedding: packed if it is packed anyway, else row-major
   bool linear = false;   ///< as [out, in] of a linear layer: packed
   bool product = false;  ///< as [in, out] of mm or addmm: packed transposed
-  bool experts = false;  ///< as [experts, out, in]: packed expert by expert
+  bool experts = false;  ///< as [experts, out, in], or [heads, out, in]: packed matrix by matrix
   int convolution = 0;   ///< as [out, in, ..] of a convolution of this many groups: packed by group, inputs last
 
   bool any() const { return plain || table || linear || product || experts || convolution > 0; }

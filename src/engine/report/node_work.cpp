@@ -89,6 +89,7 @@ class Counter {
                                            {"accord.linear", "input"},
                                            {"accord.gated_linear", "input"},
                                            {"accord.linears", "input"},
+                                           {"accord.head_linear", "input"},
                                            {"aten.mm", "self"},
                                            {"aten.bmm", "self"},
                                            {"aten.addmm", "mat1"}}) {
@@ -103,7 +104,7 @@ class Counter {
     }
     if (family_ == "aten.convolution") return convolution(output_elements);
     if (family_ == "accord.experts" || family_ == "accord.dispatched_experts") return experts();
-    if (tensor_argument(node_, "query") && tensor_argument(node_, "key")) return attention();
+    if (tensor_argument(node_, "query") && tensor_argument(node_, "key")) return attention(output_elements);
     return max_elements;
   }
 
@@ -138,13 +139,13 @@ class Counter {
   }
 
   // Two products for each pair of a query and a key that it sees.
-  Result<std::uint64_t> attention() const {
+  Result<std::uint64_t> attention(std::uint64_t output_elements) const {
     ACCORD_ASSIGN_OR_RETURN(const Sizes query, sizes_of(*tensor_argument(node_, "query")));
     ACCORD_ASSIGN_OR_RETURN(const Sizes key, sizes_of(*tensor_argument(node_, "key")));
     if (query.size() < 2 || key.size() < 2) return std::uint64_t{0};
     const auto keys = static_cast<std::uint64_t>(key[key.size() - 2]);
     ACCORD_ASSIGN_OR_RETURN(const bool causal, flag_argument(node_, "is_causal", family_ == "accord.attention"));
-    return 4 * product(query) * (causal ? (keys + 1) / 2 : keys);
+    return 2 * (product(query) + output_elements) * (causal ? (keys + 1) / 2 : keys);
   }
 
   const Graph& graph_;

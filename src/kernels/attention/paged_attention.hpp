@@ -46,14 +46,20 @@ struct PagedAttentionCall {
 /// Floats of scratch per thread.
 std::size_t paged_attention_scratch(const PagedAttentionCall& call);
 
-/// output = softmax(scale q k^T) v for rows [first_row, first_row + count) of `rows` and the query heads that share
-/// key head `kv_head`. A row attends to the tokens up to its own. Runs on the calling thread. The bits of a row
-/// depend only on its own query and the tokens it attends to: not on the rows beside it, the block size, or the width
-/// of the instruction set (provided it has fused multiply-adds).
-/// REQUIRES: as append_to_cache; the keys and values of these rows are in the cache.
-/// Cost: 2 * count * (heads / kv_heads) * tokens * (head_dim + value_dim) operations. Keys and values are read once
-/// per eight queries.
-void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, std::int64_t kv_head,
-                     std::int64_t first_row, std::int64_t count, std::span<float> scratch);
+/// Part of a call: rows [first_row, first_row + rows) and one of the sets of query heads that share key head `kv_head`.
+struct PagedAttentionPart {
+  std::int64_t kv_head = 0, head_set = 0;
+  std::int64_t first_row = 0, rows = 0;
+};
+/// Number of sets into which the query heads of a key head are divided.
+std::int64_t head_sets(const PagedAttentionCall& call);
+
+/// output = softmax(scale q k^T) v for one part of the sequence's `rows`. A row attends to the tokens up to its own.
+/// Runs on the calling thread. The bits of a row depend only on its own query and the tokens it attends to: not on the
+/// rows beside it, the block size, or the width of the instruction set (provided it has fused multiply-adds). REQUIRES:
+/// as append_to_cache; the keys and values of these rows are in the cache. Cost: 2 * tokens * (head_dim + value_dim)
+/// operations for each row and query head. Keys and values are read once per eight queries.
+void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, const PagedAttentionPart& part,
+                     std::span<float> scratch);
 
 }  // namespace accord::kernels

@@ -65,8 +65,10 @@ void write_row(const PagedCache& cache, const float* from, std::int64_t count, s
 
 }  // namespace
 
-std::size_t key_bytes(const PagedCache& cache) { return cache_bytes(cache, cache.head_dim); }
-std::size_t value_bytes(const PagedCache& cache) { return cache_bytes(cache, cache.value_width()); }
+std::size_t key_bytes(const PagedCache& cache) { return cache_bytes(cache, cache.key_width()); }
+std::size_t value_bytes(const PagedCache& cache) {
+  return cache.value_place == ValuePlace::kInKeys ? 0 : cache_bytes(cache, cache.value_width());
+}
 
 void append_to_cache(const PagedCache& cache, const SequenceRows& rows, const ConstTokenRows& keys,
                      const ConstTokenRows& values, std::int64_t first_head, std::int64_t heads) {
@@ -75,12 +77,17 @@ void append_to_cache(const PagedCache& cache, const SequenceRows& rows, const Co
     const std::int64_t block = rows.blocks[static_cast<std::size_t>(token / cache.block_tokens)];
     const std::int64_t in_block = token % cache.block_tokens;
     const std::int64_t group = in_block / kTokenGroup * kTokenGroup;
-    const std::int64_t width = cache.value_width();
+    const std::int64_t key_width = cache.key_width(), width = cache.value_width();
     for (std::int64_t head = first_head; head < first_head + heads; ++head) {
       const std::int64_t piece = block * cache.kv_heads + head;
-      write_row(cache, keys.data + row * keys.row_stride + head * keys.head_stride, cache.head_dim,
-                cache.keys + piece * cache.piece_bytes(cache.head_dim), cache.head_dim, in_block,
-                group * cache.head_dim + in_block % kTokenGroup, kTokenGroup);
+      const float* const key = keys.data + row * keys.row_stride + head * keys.head_stride;
+      std::byte* const piece_of_keys = cache.keys + piece * cache.piece_bytes(key_width);
+      if (cache.value_place == ValuePlace::kInKeys) {
+        write_row(cache, key, cache.head_dim, piece_of_keys, key_width, in_block, in_block * key_width, 1);
+        continue;
+      }
+      write_row(cache, key, cache.head_dim, piece_of_keys, key_width, in_block,
+                group * key_width + in_block % kTokenGroup, kTokenGroup);
       write_row(cache, values.data + row * values.row_stride + head * values.head_stride, cache.value_dim,
                 cache.values + piece * cache.piece_bytes(width), width, in_block, in_block * width, 1);
     }

@@ -29,6 +29,7 @@ struct Shape {
   float softcap = 0.0F;
   std::int64_t window = 0;
   bool has_sinks = false, has_slopes = false;
+  ValuePlace value_place = ValuePlace::kOwn;
 };
 
 // One sequence: the queries, keys and values of all its tokens, a cache that is larger than it needs, and its block
@@ -52,7 +53,8 @@ struct Sequence {
                   .block_tokens = shape.block_tokens,
                   .kv_heads = shape.kv_heads,
                   .head_dim = shape.head_dim,
-                  .value_dim = shape.value_dim};
+                  .value_dim = shape.value_dim,
+                  .value_place = shape.value_place};
     keys.resize(key_bytes(call.cache));
     values.resize(value_bytes(call.cache));
     call.cache.keys = keys.data();
@@ -81,14 +83,19 @@ struct Sequence {
     const SequenceRows these = rows(first, count);
     const std::int64_t key_row = shape.kv_heads * shape.head_dim;
     const std::int64_t value_row = shape.kv_heads * shape.value_dim;
-    append_to_cache(call.cache, these, {k.data() + first * key_row, key_row, shape.head_dim},
-                    {v.data() + first * value_row, value_row, shape.value_dim}, 0, shape.kv_heads);
+    ConstTokenRows its_values;
+    if (shape.value_place == ValuePlace::kOwn) its_values = {v.data() + first * value_row, value_row, shape.value_dim};
+    append_to_cache(call.cache, these, {k.data() + first * key_row, key_row, shape.head_dim}, its_values, 0,
+                    shape.kv_heads);
     const std::int64_t q_row = shape.heads * shape.head_dim;
     const std::int64_t output_row = shape.heads * shape.value_dim;
     call.q = {q.data() + first * q_row, q_row, shape.head_dim};
     call.output = {output.data() + first * output_row, output_row, shape.value_dim};
     std::vector<float> scratch(paged_attention_scratch(call));
-    for (std::int64_t head = 0; head < shape.kv_heads; ++head) paged_attention(call, these, head, 0, count, scratch);
+    for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
+      for (std::int64_t set = 0; set < head_sets(call); ++set)
+        paged_attention(call, these, {head, set, 0, count}, scratch);
+    }
   }
 
   // Returns the stored value of element `i` of the `count` elements from `row` on.
@@ -124,8 +131,10 @@ struct Sequence {
       const double p = std::exp(score);
       total += p;
       for (std::int64_t i = 0; i < shape.value_dim; ++i) {
-        const float* value = v.data() + (other * shape.kv_heads + kv_head) * shape.value_dim;
-        sums[static_cast<std::size_t>(i)] += p * kept(value, shape.value_dim, i);
+        const bool in_keys = shape.value_place == ValuePlace::kInKeys;
+        const std::int64_t dim = in_keys ? shape.head_dim : shape.value_dim;
+        const float* value = (in_keys ? k : v).data() + (other * shape.kv_heads + kv_head) * dim;
+        sums[static_cast<std::size_t>(i)] += p * kept(value, dim, i);
       }
     }
     if (shape.has_sinks) total += std::exp(static_cast<double>(sinks[static_cast<std::size_t>(head)]));
@@ -194,8 +203,52 @@ TEST_P(PagedAttention, supports_sinks_and_biases_by_distance) {
   }
 }
 
+TEST_P(PagedAttention, reads_values_that_are_the_beginning_of_keys) {
+  constexpr ValuePlace kInKeys = ValuePlace::kInKeys;
+  for (const Shape& shape :
+       {Shape{.tokens = 1, .head_dim = 24, .value_place = kInKeys},
+        Shape{.tokens = 300, .heads = 16, .head_dim = 40, .value_dim = 32, .value_place = kInKeys},
+        Shape{.tokens = 70, .heads = 7, .head_dim = 72, .value_dim = 64, .block_tokens = 48, .value_place = kInKeys},
+        Shape{.tokens = 280, .heads = 3, .head_dim = 21, .value_dim = 21, .window = 100, .value_place = kInKeys},
+        Shape{.tokens = 90, .heads = 9, .head_dim = 19, .value_dim = 13, .softcap = 2.5F, .value_place = kInKeys},
+        Shape{.tokens = 90, .heads = 4, .kv_heads = 2, .head_dim = 24, .value_dim = 8, .value_place = kInKeys},
+        Shape{.tokens = 300,
+        .heads = 12,
+        .head_dim = 40,
+        .value_dim = 32,
+        .dtype = DType::kBFloat16,
+        .has_sinks = true,
+        .has_slopes = true,
+        .value_place = kInKeys},
+        Shape{.tokens = 300,
+        .heads = 5,
+        .head_dim = 40,
+        .value_dim = 30,
+        .block_tokens = 32,
+        .dtype = DType::kInt8,
+        .value_place = kInKeys}}) {
+    Sequence sequence(shape);
+    sequence.step(0, shape.tokens);
+    sequence.check();
+  }
+}
+
+TEST_P(PagedAttention, keeps_nothing_beside_keys_that_contain_their_values) {
+  const PagedCache cache{.blocks = 3,
+                         .block_tokens = 32,
+                         .kv_heads = 1,
+                         .head_dim = 576,
+                         .value_dim = 512,
+                         .value_place = ValuePlace::kInKeys};
+  EXPECT_EQ(key_bytes(cache), std::size_t{3 * 32 * 576 * 4});
+  EXPECT_EQ(value_bytes(cache), 0U);
+}
+
 TEST_P(PagedAttention, a_rows_bits_do_not_depend_on_other_rows_or_on_the_blocks) {
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt8}) {
+  for (const auto& [dtype, place] :
+       {std::pair{DType::kFloat32, ValuePlace::kOwn}, std::pair{DType::kBFloat16, ValuePlace::kOwn},
+        std::pair{DType::kInt8, ValuePlace::kOwn}, std::pair{DType::kFloat32, ValuePlace::kInKeys},
+        std::pair{DType::kInt8, ValuePlace::kInKeys}}) {
     const Shape shape{.tokens = 530,
                       .heads = 6,
                       .kv_heads = 2,
@@ -203,7 +256,8 @@ TEST_P(PagedAttention, a_rows_bits_do_not_depend_on_other_rows_or_on_the_blocks)
                       .value_dim = 20,
                       .dtype = dtype,
                       .has_sinks = true,
-                      .has_slopes = true};
+                      .has_slopes = true,
+                      .value_place = place};
     Sequence whole(shape);
     whole.step(0, shape.tokens);
     Shape larger_blocks = shape;
@@ -248,8 +302,10 @@ std::vector<float> attend_in_parts(const Shape& shape, std::int64_t parts, std::
     for (std::int64_t part = cache * kept_parts; part < (cache + 1) * kept_parts; ++part) {
       call.part = {.parts = parts, .part = part, .first = cache * kept_parts, .tokens = run};
       call.output = {outputs.data() + part * shape.tokens * row, row, record};
-      for (std::int64_t head = 0; head < shape.kv_heads; ++head)
-        paged_attention(call, {shape.tokens, 0, kept.table}, head, 0, shape.tokens, scratch);
+      for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
+        for (std::int64_t set = 0; set < head_sets(call); ++set)
+          paged_attention(call, {shape.tokens, 0, kept.table}, {head, set, 0, shape.tokens}, scratch);
+      }
     }
   }
   MergePartsCall merge{.outputs = {outputs.data(), row, record},
@@ -270,7 +326,14 @@ TEST_P(PagedAttention, parts_of_the_tokens_merge_to_the_whole_with_the_same_bits
         Shape{.tokens = 3, .block_tokens = 128}, Shape{.tokens = 600, .heads = 2, .block_tokens = 64, .window = 70},
         Shape{.tokens = 390, .heads = 4, .block_tokens = 128, .softcap = 2.5F, .has_sinks = true, .has_slopes = true},
         Shape{.tokens = 280, .heads = 2, .head_dim = 7, .value_dim = 5, .block_tokens = 64, .dtype = DType::kInt8},
-        Shape{.tokens = 90, .block_tokens = 192, .dtype = DType::kBFloat16, .window = 20, .has_sinks = true}}) {
+        Shape{.tokens = 90, .block_tokens = 192, .dtype = DType::kBFloat16, .window = 20, .has_sinks = true},
+        Shape{.tokens = 210,
+              .heads = 11,
+              .head_dim = 40,
+              .value_dim = 33,
+              .block_tokens = 64,
+              .dtype = DType::kInt8,
+              .value_place = ValuePlace::kInKeys}}) {
     const std::vector<float> of_one = attend_in_parts(shape, 4, 1);
     EXPECT_EQ(of_one, attend_in_parts(shape, 4, 2));
     EXPECT_EQ(of_one, attend_in_parts(shape, 4, 4));
@@ -319,11 +382,21 @@ TEST_P(PagedAttention, encodes_rows_that_are_zero_tiny_or_not_numbers) {
   }
 }
 
-class PagedAttentionOfAllSets : public ::testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(DTypes, PagedAttentionOfAllSets, ::testing::Values(DType::kFloat32, DType::kInt8));
+class PagedAttentionOfAllSets : public ::testing::TestWithParam<std::pair<DType, ValuePlace>> {};
+INSTANTIATE_TEST_SUITE_P(Caches, PagedAttentionOfAllSets,
+                         ::testing::Values(std::pair{DType::kFloat32, ValuePlace::kOwn},
+                                           std::pair{DType::kInt8, ValuePlace::kOwn},
+                                           std::pair{DType::kFloat32, ValuePlace::kInKeys},
+                                           std::pair{DType::kInt8, ValuePlace::kInKeys}));
 
 TEST_P(PagedAttentionOfAllSets, sets_with_fused_multiply_add_are_bit_identical) {
-  const Shape shape{.tokens = 300, .heads = 8, .kv_heads = 2, .head_dim = 40, .value_dim = 40, .dtype = GetParam()};
+  const Shape shape{.tokens = 300,
+                    .heads = 8,
+                    .kv_heads = 2,
+                    .head_dim = 40,
+                    .value_dim = 40,
+                    .dtype = GetParam().first,
+                    .value_place = GetParam().second};
   std::vector<std::vector<float>> outputs;
   for (const std::string& name : instruction_sets()) {
     if (name.find("AVX") == std::string::npos) continue;

@@ -64,15 +64,16 @@ struct PagedCall {
   }
 };
 
-/// Each block computes `tile_rows` rows, the query heads of one key head, and one of the parts. Rows of short sequences
+/// Each block computes `tile_rows` rows, query heads of one key head, and one of the parts. Rows of short sequences
 /// are computed one at a time, so their parts depend only on the position of the row's own token.
 struct PagedAttention : PagedCall {
   static constexpr const char* kName = "engine_paged_attention";
   static constexpr int kThreads = 256;
   int tile_rows = 1;
+  int tile_heads = 1;  ///< divides the query heads of a key head
 
   ACCORD_ON_DEVICE std::int64_t works() const {
-    return (rows + tile_rows - 1) / tile_rows * cache.kv_heads * most_of_row();
+    return (rows + tile_rows - 1) / tile_rows * head_groups() * most_of_row();
   }
   static std::size_t shared_bytes(const AttendSizes& sizes, int most_parts) {
     return std::max(attend_bytes(sizes), PartResults::shared_bytes(sizes.queries, most_parts));
@@ -85,8 +86,9 @@ struct PagedAttention : PagedCall {
       Tile tile{*this};
       tile.part = static_cast<int>(work % most);
       tile.group = work / most;
-      tile.kv_head = tile.group % cache.kv_heads;
-      const std::int64_t begin = tile.group / cache.kv_heads * tile_rows;
+      tile.first_head = tile.group % head_groups() * tile_heads;
+      tile.kv_head = tile.first_head / heads_per_kv_head();
+      const std::int64_t begin = tile.group / head_groups() * tile_rows;
       const std::int64_t end = begin + tile_rows < rows ? begin + tile_rows : rows;
       // One sequence at a time.
       for (tile.first_row = begin; tile.first_row < end; tile.first_row += tile.row_count) {
@@ -98,7 +100,7 @@ struct PagedAttention : PagedCall {
         if (!computes(place)) continue;
         tile.parts = tile.context_parts(most);
         if (tile.part >= tile.parts.count) continue;
-        const AttendSizes sizes{tile_rows * heads_per_kv_head(), static_cast<int>(cache.head_dim),
+        const AttendSizes sizes{tile_rows * tile_heads, static_cast<int>(cache.head_dim),
                                 static_cast<int>(cache.value_dim)};
         attend(block, sizes, tile);
       }
@@ -106,19 +108,18 @@ struct PagedAttention : PagedCall {
   }
 
  private:
+  ACCORD_ON_DEVICE std::int64_t head_groups() const { return heads / tile_heads; }
   ACCORD_ON_DEVICE int most_of_row() const { return rows_of == RowsOf::kShortSequences ? parts_each(rows) : 1; }
 
   struct Tile {
     const PagedAttention& of;
     int part = 0;
-    std::int64_t group = 0, kv_head = 0, first_row = 0, row_count = 1;
+    std::int64_t group = 0, first_head = 0, kv_head = 0, first_row = 0, row_count = 1;
     ContextParts parts{0, 1, 1};
 
-    ACCORD_ON_DEVICE int queries() const { return static_cast<int>(row_count) * of.heads_per_kv_head(); }
-    ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / of.heads_per_kv_head(); }
-    ACCORD_ON_DEVICE std::int64_t head(int query) const {
-      return kv_head * of.heads_per_kv_head() + query % of.heads_per_kv_head();
-    }
+    ACCORD_ON_DEVICE int queries() const { return static_cast<int>(row_count) * of.tile_heads; }
+    ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / of.tile_heads; }
+    ACCORD_ON_DEVICE std::int64_t head(int query) const { return first_head + query % of.tile_heads; }
     ACCORD_ON_DEVICE ContextParts context_parts(int most) const {
       // A multiple of kPieceTokens, as without a window.
       const int first = of.first_seen(of.batch.rows[first_row].token) / kPieceTokens * kPieceTokens;
@@ -137,7 +138,7 @@ struct PagedAttention : PagedCall {
     ACCORD_ON_DEVICE HeadRow value(std::int64_t token) const {
       const DeviceCacheLayer& layer = of.cache;
       const std::int64_t row = layer.row_of(table(), kv_head, token);
-      return {layer.values, layer.dtype, row * layer.value_dim,
+      return {layer.values, layer.dtype, row * layer.value_stride(),
               layer.dtype == DType::kInt8 ? layer.value_scales[row] : 1.0F};
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {

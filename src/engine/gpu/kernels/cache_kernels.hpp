@@ -21,7 +21,8 @@ struct HeadRows {
 };
 
 /// One layer's cache on a device. Token t of head h in block b is row (b * kv_heads + h) * block_tokens + t of the
-/// keys and of the values. An int8 row holds the codes and the scale that kernels::PagedCache describes.
+/// keys and of the values. An int8 row holds the codes and the scale that kernels::PagedCache describes. If values
+/// are in keys (kernels::ValuePlace), `values` and `value_scales` are those of the keys.
 struct DeviceCacheLayer {
   void* keys = nullptr;
   void* values = nullptr;
@@ -29,6 +30,10 @@ struct DeviceCacheLayer {
   std::int64_t block_tokens = 0;
   std::int64_t kv_heads = 0, head_dim = 0, value_dim = 0;
   float *key_scales = nullptr, *value_scales = nullptr;  ///< one per row, int8 only
+  bool values_in_keys = false;
+
+  /// Returns the elements from row to row of the values.
+  ACCORD_ON_DEVICE std::int64_t value_stride() const { return values_in_keys ? head_dim : value_dim; }
   ACCORD_ON_DEVICE std::int64_t row_of(const std::int32_t* table, std::int64_t head, std::int64_t token) const {
     // Both fit into 32 bits, whose division takes a fraction of the instructions.
     const auto at = static_cast<std::uint32_t>(token), tokens = static_cast<std::uint32_t>(block_tokens);

@@ -116,8 +116,8 @@ struct DecodingAttention : PagedCall {
   /// A thread's place in its warp and the layout of its block's shared memory.
   struct Thread {
     int lane, lanes, warp, warps;
-    int key_words, key_width, value_words, value_width, value_turns;
-    float* q;         ///< [query, group of four, word, 4]
+    int key_words, key_width, value_words, value_stride, value_width, value_turns;  ///< the stride is in words
+    float* q;                                                                       ///< [query, group of four, word, 4]
     float* sums;      ///< [warp, turn, query, group of four, lane, 4]
     Numbers* scores;  ///< of this warp's tokens
     float* merged;    ///< [warp, query]: maximum score and total
@@ -126,6 +126,7 @@ struct DecodingAttention : PagedCall {
         : lane(block.lane()), lanes(block.lanes()), warp(block.thread() / lanes), warps(block.threads() / lanes) {
       key_words = static_cast<int>(cache.head_dim) / kEach;
       value_words = static_cast<int>(cache.value_dim) / kEach;
+      value_stride = static_cast<int>(cache.value_stride()) / kEach;
       key_width = width_of(key_words, lanes);
       value_width = width_of(value_words, lanes);
       value_turns = (value_words + value_width - 1) / value_width;
@@ -290,7 +291,7 @@ struct DecodingAttention : PagedCall {
           token[i] = number % at.lanes;
           const std::int64_t token_row = block.from_lane(row, token[i]);
           v[i] = number < tokens && word < at.value_words
-                     ? (static_cast<const Word*>(cache.values) + token_row * at.value_words)[word]
+                     ? (static_cast<const Word*>(cache.values) + token_row * at.value_stride)[word]
                      : Word{};
         }
         ACCORD_UNROLLED

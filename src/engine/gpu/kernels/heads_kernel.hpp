@@ -17,7 +17,8 @@ struct HeadsCall {
   std::int64_t heads = 0;
   HeadRows x, rotated;
   HeadRows cos, sin;  ///< null: keys are not rotated either
-  /// Writes keys, which are rotated in the same way, and values to the cache. Without keys there is no cache.
+  /// Writes keys, which are rotated in the same way, and values to the cache. Without keys there is no cache; without
+  /// values, those of the cache are in its keys.
   HeadRows keys, values;
   DeviceCacheLayer cache;
   BatchTables batch;
@@ -25,6 +26,8 @@ struct HeadsCall {
 
   ACCORD_ON_DEVICE std::int64_t kv_heads() const { return keys.data == nullptr ? 0 : cache.kv_heads; }
   ACCORD_ON_DEVICE std::int64_t value_dim() const { return values.data == nullptr ? 0 : cache.value_dim; }
+  /// Rows that a key head has in the cache: its key, and its value if there are values.
+  ACCORD_ON_DEVICE std::int64_t cached_each() const { return values.data == nullptr ? 1 : 2; }
 };
 
 /// A few neighboring lanes of a warp, a team, compute a head together. A lane takes units of both halves of the head,
@@ -48,7 +51,7 @@ struct HeadsWork : HeadsCall {
   template <typename Unit, typename Block>
   ACCORD_ON_DEVICE void compute_all(Block& block) const {
     const Team team = team_of<Unit>(block);
-    const std::int64_t per_row = heads + 2 * kv_heads(), all = rows * per_row;
+    const std::int64_t per_row = heads + cached_each() * kv_heads(), all = rows * per_row;
     const auto warps = static_cast<std::int64_t>(block.stride()) / block.lanes();
     const auto warp = static_cast<std::int64_t>(block.first()) / block.lanes();
     for (std::int64_t first = warp * team.count; first < all; first += warps * team.count) {
@@ -64,9 +67,10 @@ struct HeadsWork : HeadsCall {
   ACCORD_ON_DEVICE void append(Block& block, std::int64_t row, std::int64_t kv_head) const {
     using Unit = WordUnit<kDType>;
     const Team team = team_of<Unit>(block);
-    for (int first = 0; first < 2; first += team.count) {
+    const auto count = static_cast<int>(cached_each());
+    for (int first = 0; first < count; first += team.count) {
       const int which = first + team.number;
-      const bool is_active = team.number < team.count && which < 2;
+      const bool is_active = team.number < team.count && which < count;
       compute<Unit>(block, is_active ? head_of(row, heads + which * kv_heads() + kv_head) : Head{}, team);
     }
   }

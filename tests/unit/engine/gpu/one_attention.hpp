@@ -14,7 +14,8 @@ struct OneAttention {
   std::int64_t heads = 4, kv_heads = 2, head_dim = 8, value_dim = 8, window = 0;
   DType cache = DType::kFloat32;
   DType dtype = DType::kFloat32;
-  bool has_biases = false;  ///< sinks, and slopes of distance
+  bool has_biases = false;      ///< sinks, and slopes of distance
+  bool values_in_keys = false;  ///< the input "v" has no effect
 
   EngineParts parts() const {
     using namespace engine;
@@ -24,8 +25,10 @@ struct OneAttention {
     const ValueId q = writer.input("q", shape_of({"1", text(heads), "tokens", text(head_dim)}), dtype);
     const ValueId k = writer.input("k", shape_of({"1", text(kv_heads), "tokens", text(head_dim)}), dtype);
     const ValueId v = writer.input("v", shape_of({"1", text(kv_heads), "tokens", text(value_dim)}), dtype);
-    std::map<std::string, Argument> arguments = {{"query", of(q)},     {"key", of(k)},  {"value", of(v)},
-                                                 {"layer", number(0)}, {"scale", 0.35}, {"window", number(window)}};
+    std::map<std::string, Argument> arguments = {
+        {"query", of(q)}, {"key", of(k)}, {"layer", number(0)}, {"scale", 0.35}, {"window", number(window)}};
+    arguments["value"] = values_in_keys ? Argument() : of(v);
+    if (values_in_keys) arguments["value_dim"] = number(value_dim);
     const auto of_each_head = [&](double start, double step) {
       const double end = start + step * static_cast<double>(heads);
       return of(writer.node("aten.arange.start_step", {{"start", start}, {"end", end}, {"step", step}},

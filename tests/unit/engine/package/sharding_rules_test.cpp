@@ -117,6 +117,17 @@ TEST_F(ShardingRules, the_first_rule_that_matches_decides) {
                                                        {"head.weight", {"ep", 1, 1}}}));
 }
 
+TEST_F(ShardingRules, matrices_of_heads_are_divided_head_by_head) {
+  Node& head = graph_.nodes.back();
+  head.op = "accord.head_linear.default";
+  head.arguments.erase("bias");
+  const auto divided = apply({{"head", kColumn, 1, "tp"}});
+  ASSERT_TRUE(divided.ok()) << divided.status().to_string();
+  EXPECT_EQ(*divided, (std::map<std::string, Sharding>{{"head.weight", {"tp", 0, 1}}}));
+  EXPECT_THAT(apply({{"head", kRow, 1, "tp"}}).status().message(),
+              HasSubstr("rule \"head\" is a row rule, but \"head\" has a matrix for each head"));
+}
+
 TEST_F(ShardingRules, a_rule_that_applies_to_no_layer_is_rejected) {
   const auto message = [&](const std::vector<ShardingRule>& rules) { return apply(rules).status().message(); };
   EXPECT_EQ(apply({{"tail", kRow, 1, "tp"}}).status().code(), StatusCode::kCorrupt);
