@@ -23,6 +23,7 @@ from accord.graph.builder import ExportedGraph, GraphBuilder, memory_key
 from accord.graph.decomposition import decompose
 from accord.graph.errors import ExportError
 from accord.graph.explanations import JUST_IN_TIME, PYTORCH_PARTITIONS, advised, explained
+from accord.graph.latent_heads import latent_heads
 from accord.graph.modules import taken_apart
 from accord.graph.symbols import derived_from
 from accord.graph.traced import (
@@ -127,6 +128,8 @@ def export(
         stack.enter_context(explained(model, run, of_any_length=example_inputs is None))
         stack.enter_context(torch.no_grad())
         stack.enter_context(taken_apart(model))
+        if example_inputs is None:
+            stack.enter_context(latent_heads(model))
         choice = with_default_sharding(model, sharding)
         if not choice.families:
             plan_sharding(model, choice.rules)  # report mistakes before the model is traced

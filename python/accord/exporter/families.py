@@ -6,6 +6,7 @@ after them have names from this table. Each line of the table is one naming sche
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ import torch
 from accord.exporter.replication import Choice
 from accord.graph.errors import ExportError
 from accord.graph.experts import Experts
+from accord.graph.latent_heads import LatentHeads
 from accord.graph.modules import config_of, heads_of
 from accord.package.sharding import Column, Row, default_unit, pattern_matcher, shardable_layers
 
@@ -80,7 +82,9 @@ def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
     """Returns the rules for a model whose modules have been split (graph/modules.py), grouped by what they divide
     together: nothing if its layers have other names."""
     names = _Names(model)
-    families = [rules for rules in (_attention(names, model), _experts(names, model)) if rules]
+    families = [
+        rules for rules in (*_latent_attentions(names), _attention(names, model), _experts(names, model)) if rules
+    ]
     for columns, row in INNER:
         if names.have(*columns, row) and not any(row in rules for rules in families):
             unit = min(_unit(layer.in_features) for layer in names.of(row))
@@ -132,6 +136,27 @@ def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]
         if names.have(fused, output):
             return {fused: Column(unit=3 * head), output: Row(unit=head)}
     return {}
+
+
+def _latent_attentions(names: _Names) -> list[dict[str, Column | Row]]:
+    """Returns rules for the projections of latent attentions: each rank has the compressed keys, and its own query
+    heads. They name each attention if other layers have such names too."""
+    found: dict[str, list[str]] = {}
+    for path, module in names.model.named_modules():
+        if isinstance(getattr(module, "kv_b_proj", None), LatentHeads):
+            found.setdefault(re.sub(r".*?\.\d+\.", "*.", path, count=1), []).append(path)
+    families = []
+    for pattern, paths in found.items():
+        attention = names.model.get_submodule(paths[0])
+        query = "q_proj" if getattr(attention, "q_b_proj", None) is None else "q_b_proj"
+        key, value = (attention.kv_b_proj.get_submodule(part).weight for part in ("key", "value"))
+        unit = attention.get_submodule(query).out_features // len(key)
+        styles = {query: Column(unit=unit), "kv_b_proj.key": Column(unit=1), "kv_b_proj.value": Column(unit=1)}
+        styles["o_proj"] = Row(unit=value.shape[1])
+        only_these = all(len(names.of(f"{pattern}.{layer}")) == len(paths) for layer in styles)
+        for path in [pattern] if only_these else paths:
+            families.append({f"{path}.{layer}": style for layer, style in styles.items()})
+    return families
 
 
 def _experts(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:

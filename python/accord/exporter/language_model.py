@@ -21,6 +21,7 @@ from accord.exporter.positions import GivenPositions, first_position, given_posi
 from accord.exporter.recurrence import OPS as STATE_OPS
 from accord.exporter.recurrence import States, kept_states
 from accord.graph.errors import ExportError
+from accord.graph.latent_heads import LatentHeads, compressed_keys
 from accord.graph.modules import config_of, number_of, size_of
 from accord.package.writer import LanguageModelFacts
 
@@ -38,18 +39,21 @@ PREFIX = "language_model."  # of module paths below Steps
 def _attention(
     query: torch.Tensor,
     key: torch.Tensor,
-    value: torch.Tensor,
+    value: torch.Tensor | None,
     layer: int,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
     slopes: torch.Tensor | None = None,
+    value_dim: int = 0,
 ) -> torch.Tensor:
     """Attention of one sequence that begins with these rows: equals the engine's op for a sequence without context.
+    Without `value`, values are the first `value_dim` elements of keys.
     sinks, slopes: [heads], the scores that take part in the softmax without a value, and what is added to a score for
     each token that the key is ahead of the query."""
     rows = query.shape[-2]
+    value = key[..., :value_dim] if value is None else value
     scores = scale * (
         query.float() @ key.float().repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(-1, -2)
     )
@@ -70,9 +74,9 @@ def _attention(
 
 
 @_attention.register_fake
-def _(query, key, value, layer, scale, window=0, softcap=0.0, sinks=None, slopes=None):
+def _(query, key, value, layer, scale, window=0, softcap=0.0, sinks=None, slopes=None, value_dim=0):
     batch, heads, rows, _ = query.shape
-    return query.new_empty(batch, rows, heads, value.shape[-1])
+    return query.new_empty(batch, rows, heads, value_dim if value is None else value.shape[-1])
 
 
 class _Attention:
@@ -93,10 +97,13 @@ class _Attention:
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         layer, softcap = self.calls, options.get("softcap") or 0.0
         self.calls += 1
-        output = torch.ops.accord.attention(
-            query, key, value, layer, float(scale), self.windows[layer], float(softcap), options.get("s_aux")
-        )
-        return output, None
+        how = layer, float(scale), self.windows[layer], float(softcap), options.get("s_aux")
+        latent = getattr(module, "kv_b_proj", None)
+        if isinstance(latent, LatentHeads):
+            query = latent.absorbed(query)
+            output = torch.ops.accord.attention(query, key, None, *how, value_dim=latent.rank)
+            return latent.expanded(output), None
+        return torch.ops.accord.attention(query, key, value, *how), None
 
 
 # Other options that transformers passes on: queries and keys already include positions, and an engine has its own
@@ -171,6 +178,7 @@ def steps_of(model: torch.nn.Module, windows: Sequence[int]) -> Iterator[Steps]:
     attention = attention_by(model, attend, make_mask) if windows else _implementation(model, "eager")
     with (
         attention,
+        compressed_keys(model) if windows else contextlib.nullcontext(),
         _without_selection(model),
         given_positions(model) as given,
         kept_states(model) as states,

@@ -28,6 +28,7 @@ from accord.float8.config import block_of
 from accord.float8.layers import SCALES, codes_of, take_experts
 from accord.graph.errors import ExportError
 from accord.graph.explanations import told_of
+from accord.graph.latent_heads import latent_heads
 from accord.graph.modules import taken_apart
 from accord.graph.traced import check_arguments
 from accord.package.float8_codes import Float8Codes, Float8Experts
@@ -66,7 +67,7 @@ def export_checkpoint(
     Cost: the memory of the model in `dtype`, plus that of the 8-bit floats.
     In the package, scales of blocks become scales of groups of inputs: 128 inputs of an output share one, or fewer if
     the inputs are divided among ranks in units that do not end at block boundaries. If the units are not multiples of
-    16, such a weight is converted to `dtype`.
+    16, such a weight is converted to `dtype`; so is the kv_b_proj of latent attention, which has a matrix per head.
     Raises ExportError, which names the problem: a scale that is missing, has another shape or is not a number,
     experts that lack some of their weights, a tensor that the model lacks or does not know, or an unknown method.
     """
@@ -190,10 +191,12 @@ def _with_weights(folder: Path, config, numbers: Mapping[str, torch.Tensor], dty
 
 
 def _by_layers(model: torch.nn.Module, codes: Mapping[str, Float8Codes]) -> dict[str, Float8Codes | Float8Experts]:
-    """Returns the codes under the layer names that export() uses after it has split fused layers."""
-    with taken_apart(model):
+    """Returns the codes under the layer names that export() uses after it has split fused layers, without those of
+    layers whose weights it transposes."""
+    with taken_apart(model), latent_heads(model):
         shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
     linears, layers = take_experts(codes)
+    linears = {name: one for name, one in linears.items() if name.replace("_proj.", "_proj.key.") not in shapes}
     found = {f"{layer}.{part}": one for layer, experts in layers.items() for part, one in experts.matrices.items()}
     for group in {one.group for one in linears.values()}:
         some = {name: one for name, one in linears.items() if one.group == group}

@@ -29,7 +29,7 @@ from accord.gguf.keys import read_keys
 from accord.gguf.positions import LONGROPE, Corrections
 from accord.gguf.tensors import Tensors
 from accord.gguf.tokenizer import tokenizer_config, tokenizer_json
-from accord.gguf.weights import Weight, only
+from accord.gguf.weights import Weight, keys_then_values, only
 from accord.graph.errors import ExportError
 from accord.graph.modules import parts_of
 from accord.graph.traced import check_arguments
@@ -98,7 +98,7 @@ def _tokenizer_texts(facts: Mapping) -> dict[str, dict]:
 
 def _model(
     tensors: Mapping, facts: Mapping, dtype: torch.dtype
-) -> tuple[transformers.PreTrainedModel, dict[str, Quantized | QuantizedExperts]]:
+) -> tuple[transformers.PreTrainedModel, dict[str, Quantized | QuantizedStack | QuantizedExperts]]:
     """Returns the model, and the codes of each layer whose matrix can keep its codes."""
     keys = read_keys(facts, tensors)
     config, tensors = keys.config, Tensors(tensors)
@@ -114,6 +114,8 @@ def _model(
         is_product = isinstance(empty.get_submodule(module), (torch.nn.Linear, torch.nn.Embedding))
         if is_product and way.join is only and (codes := _codes(tensors.all[way.tensors[0]], order)) is not None:
             quantized |= _by_layers(module, codes, config)
+        if way.join is keys_then_values:
+            quantized |= _codes_of_heads(module, way, tensors)
         if way.matrices:
             experts.setdefault(module, {}).update(_codes_of_experts(way, tensors))
     quantized |= {module: QuantizedExperts(matrices) for module, matrices in experts.items() if matrices}
@@ -164,16 +166,35 @@ def _codes_of_experts(way: Weight, tensors: Tensors) -> dict[str, QuantizedStack
     given = [tensors.all[name] for name in way.tensors]
     if len({tensor.tensor_type for tensor in given}) > 1:
         return {}
-    codes = [tuple(_codes(tensor._replace(data=expert), ...) for expert in tensor.data) for tensor in given]
-    return {
-        matrix: QuantizedStack(of_experts)
-        for matrix, of_experts in zip(way.matrices, codes, strict=True)
-        if None not in of_experts
+    stacks = {matrix: _codes_of_stack(tensor) for matrix, tensor in zip(way.matrices, given, strict=True)}
+    return {matrix: stack for matrix, stack in stacks.items() if stack is not None}
+
+
+def _codes_of_stack(tensor: gguf.ReaderTensor) -> QuantizedStack | None:
+    """Returns the codes of a tensor of several matrices, as _codes() does."""
+    codes = tuple(_codes(tensor._replace(data=matrix), ...) for matrix in tensor.data)
+    return None if None in codes else QuantizedStack(codes)
+
+
+def _codes_of_heads(module: str, way: Weight, tensors: Tensors) -> dict[str, QuantizedStack]:
+    """Returns the codes of the layers that export() makes of a kv_b_proj, whose keys' and values' matrices are tensors
+    of their own in the file."""
+    stacks = {
+        f"{module}.{part}": _codes_of_stack(tensors.all[name])
+        for part, name in zip(("key", "value"), way.tensors, strict=True)
     }
+    return {layer: stack for layer, stack in stacks.items() if stack is not None}
 
 
-def _by_layers(module: str, codes: Quantized, config: transformers.PreTrainedConfig) -> dict[str, Quantized]:
+def _by_layers(
+    module: str, codes: Quantized, config: transformers.PreTrainedConfig
+) -> dict[str, Quantized | QuantizedStack]:
     """Returns the codes of the layers into which export() splits a fused one."""
+    if module.endswith(".kv_b_proj"):
+        # The keys' matrices are transposed, so that their codes have other groups.
+        key, value = config.qk_nope_head_dim, config.v_head_dim
+        begins = range(key, len(codes.codes), key + value)
+        return {f"{module}.value": QuantizedStack(tuple(rows_of(codes, at, at + value) for at in begins))}
     parts = parts_of(module.rpartition(".")[2], len(codes.codes), config)
     if parts is None:
         return {module: codes}

@@ -5,7 +5,8 @@ applies to it. In a column-parallel layer, the weight [out, in] and the bias [ou
 row-parallel layer, the weight is divided along `in`, and the bias stays whole, because it is added once, after the
 sum over the ranks. The table of an embedding, [ids, out], is divided along `out` by columns, and along ids by rows. A
 layer of experts is divided by rows within each expert: up and gate [experts, inner, hidden] and down [experts,
-hidden, inner] along `inner`; or expert by expert.
+hidden, inner] along `inner`; or expert by expert. A layer with a matrix for each head, [heads, out, in], is divided by
+columns, head by head.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 LINEAR = "aten.linear.default"
 EMBEDDING = "aten.embedding.default"
 EXPERTS = "accord.experts.default"
+HEAD_LINEAR = "accord.head_linear.default"
 DIVIDED = {
     LINEAR: ("weight", "bias"),
     EMBEDDING: ("weight",),
     EXPERTS: ("up", "gate", "down"),
+    HEAD_LINEAR: ("weight",),
 }  # arguments that can be divided
 
 
@@ -129,8 +132,9 @@ def shardable_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     import torch  # imported late: programs without torch use Column and Row, too
 
     from accord.graph.experts import Experts
+    from accord.graph.latent_heads import HeadLinear
 
-    kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
+    kinds = (torch.nn.Linear, torch.nn.Embedding, Experts, HeadLinear)
     return {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
 
 
@@ -155,7 +159,12 @@ def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Style | str | o
         divided = {name: _divided(name, layers[name], style.style) for name in matched}
         sizes = {layers[name].get_parameter(part).shape[dim] for name in matched for part, dim in divided[name].items()}
         units = (_unit_of_heads(model, size) if of_torch else default_unit(size) for size in sizes)
-        unit = style.unit if style.unit is not None else min(units)
+        is_by_head = any(_is_by_head(layers[name]) for name in matched)
+        unit = style.unit if style.unit is not None else 1 if is_by_head else min(units)
+        if is_by_head and unit != 1:
+            raise ExportError(
+                f'sharding pattern "{pattern}": layers with a matrix for each head are divided in units of 1'
+            )
         sharing = style.together, getattr(style, "copies", False)
         rules.append(Rule(pattern, style.style, unit, style.group, *sharing))
         for name in matched:
@@ -188,6 +197,10 @@ def _divided(name: str, layer: torch.nn.Module, style: str) -> dict[str, int]:
     kind = {torch.nn.Embedding: "an embedding", torch.nn.Linear: "a linear layer"}.get(type(layer))
     if style == "expert" and kind:
         raise ExportError(f'"{name}" is {kind}: accord.Expert is for layers of experts')
+    if _is_by_head(layer):
+        if style != "column":
+            raise ExportError(f'"{name}" has a matrix for each head: it is divided by columns')
+        return {"weight": 0}
     if isinstance(layer, torch.nn.Embedding):
         return {"weight": _weight_dim(style, is_embedding=True)}
     if isinstance(layer, torch.nn.Linear):
@@ -199,6 +212,12 @@ def _divided(name: str, layer: torch.nn.Module, style: str) -> dict[str, int]:
         )
     parts = ("gate_proj", "up_proj", "down_proj") if layer.gate_proj is not None else ("up_proj", "down_proj")
     return {part: _expert_dim(style, part == "down_proj") for part in parts}
+
+
+def _is_by_head(layer: torch.nn.Module) -> bool:
+    from accord.graph.latent_heads import HeadLinear
+
+    return isinstance(layer, HeadLinear)
 
 
 def _expert_dim(style: str, is_down: bool) -> int:

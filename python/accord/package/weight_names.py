@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+_LATENT = re.compile(r"(.*\.kv_b_proj)\.key\.weight")
 _PART = re.compile(r"(.*)\.(query|key|value|gate|up)\.(weight|bias)")
 _EXPERTS_PART = re.compile(r"(.*experts)\.(gate_proj|up_proj)")
 _TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")  # [in, out], in GPT-2's Conv1D
@@ -19,9 +20,17 @@ def by_package_names(
 ) -> Mapping[str, torch.Tensor]:
     """Returns `given` with fused tensors split where a package with tensors of these `shapes` has the parts. The
     parts are views where possible. Tensors that do not fit stay as they are."""
+    from accord.graph.latent_heads import head_matrices  # imports torch
+
     found = dict(given)
     if any(name.endswith("c_attn.weight") and _is_conv1d(tensor) for name, tensor in given.items()):
         found = {name: tensor.t() if _TRANSPOSED.fullmatch(name) else tensor for name, tensor in found.items()}
+    for name, shape in shapes.items():
+        layer = _LATENT.fullmatch(name)
+        if layer and f"{layer[1]}.weight" in found:
+            value = f"{layer[1]}.value.weight"
+            matrices = head_matrices(found.pop(f"{layer[1]}.weight"), shape[2], shapes[value][1])
+            found.update(zip((name, value), matrices, strict=True))
     parts: dict[str, list[str]] = {}
     for name in shapes:
         whole = _whole_of(name)

@@ -19,7 +19,7 @@ from accord.graph.errors import ExportError
 from accord.package.codes import Quantized
 from accord.package.expert_codes import QuantizedExperts, QuantizedStack
 from accord.package.float8_codes import FLOAT8, Float8Codes, Float8Experts
-from accord.package.sharding import DIVIDED, EMBEDDING, EXPERTS, LINEAR, TensorSharding, pattern_matcher
+from accord.package.sharding import DIVIDED, EMBEDDING, EXPERTS, HEAD_LINEAR, LINEAR, TensorSharding, pattern_matcher
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ class Int4:
 @dataclass(frozen=True)
 class Fp8:
     """Weights as 8-bit floats (float8_e4m3fn) with one scale for each output: its largest magnitude / 448. For linear
-    layers and experts; convolutions keep their dtype."""
+    layers and experts; convolutions, and matrices of heads, keep their dtype."""
 
 
 Format = Int8 | Int4 | Fp8
@@ -217,7 +217,9 @@ class PackedTensor:
 
 def plan_packings(
     parts: Sequence[tuple[ExportedGraph, Mapping[str, TensorSharding]]],
-    weights: str | Mapping[str, str | Format | Quantized | Float8Codes | Float8Experts | QuantizedExperts] | None,
+    weights: str
+    | Mapping[str, str | Format | Quantized | QuantizedStack | Float8Codes | Float8Experts | QuantizedExperts]
+    | None,
 ) -> list[dict[str, Packing]]:
     """Returns, for each graph, the packing of each tensor that only products use. parts: graphs with the shardings of
     their tensors. A pattern of `weights` that applies to no layer is an error."""
@@ -242,10 +244,11 @@ def _plan_packing(
         of_layers = (LINEAR, "weight") in uses and set(uses) <= {(LINEAR, "weight"), (EMBEDDING, "weight")}
         of_products = all(op in PRODUCTS and argument == "mat2" for op, argument in uses)
         of_experts = all(op == EXPERTS and argument in DIVIDED[EXPERTS] for op, argument in uses)
+        of_heads = set(uses) == {(HEAD_LINEAR, "weight")}
         groups = _packed_groups(tensor, uses, convolutions[name])
-        dims = tensor.dim() if groups else 3 if of_experts else 2
+        dims = tensor.dim() if groups else 3 if of_experts or of_heads else 2
         of_rows = set(uses) == {(EMBEDDING, "weight")}
-        packed = of_layers or of_products or of_experts or of_rows or groups
+        packed = of_layers or of_products or of_experts or of_heads or of_rows or groups
         if tensor.dim() != dims or not tensor.is_floating_point() or not packed:
             continue
         is_head = (EMBEDDING, "weight") in uses or any(
@@ -256,6 +259,8 @@ def _plan_packing(
         if of_rows and not isinstance(wanted, Quantized):
             continue  # its numbers are not rounded
         decided |= found
+        if of_heads and isinstance(wanted, Fp8):
+            wanted = None
         if isinstance(wanted, (Float8Experts, QuantizedExperts)):
             wanted = wanted.matrices.get(name.rpartition(".")[2])
         packings[name] = _packing(wanted, tensor, shardings.get(name), of_products, groups)
@@ -299,7 +304,7 @@ def _modules_of(graph: ExportedGraph) -> dict[str, list[str]]:
 
 def _wanted(
     weights, modules: list[str], is_head: bool, decided: set[str]
-) -> Format | Quantized | Float8Codes | Float8Experts | QuantizedExperts | None:
+) -> Format | Quantized | QuantizedStack | Float8Codes | Float8Experts | QuantizedExperts | None:
     if weights is None:
         return None
     if not isinstance(weights, Mapping):
@@ -314,8 +319,8 @@ def _wanted(
     return None
 
 
-def _format(given) -> Format | Quantized | Float8Codes | Float8Experts | QuantizedExperts | None:
-    if isinstance(given, (Fp8, Quantized, Float8Codes, Float8Experts, QuantizedExperts)):
+def _format(given) -> Format | Quantized | QuantizedStack | Float8Codes | Float8Experts | QuantizedExperts | None:
+    if isinstance(given, (Fp8, Quantized, QuantizedStack, Float8Codes, Float8Experts, QuantizedExperts)):
         return given
     if isinstance(given, (Int8, Int4)):
         if given.group not in GROUPS:

@@ -69,7 +69,9 @@ CASES = {
     "accord.attention.default": [
         (lambda q, k, v: torch.ops.accord.attention(q, k, v, 0, 0.3), floats(1, 4, 37, 8), *KEYS_AND_VALUES),
         (lambda q, k, v: torch.ops.accord.attention(q, k, v, 0, 1.0, 5, 2.0), floats(1, 6, 37, 8), *KEYS_AND_VALUES),
+        (lambda q, k: torch.ops.accord.attention(q, k, None, 0, 1.0, value_dim=5), *[floats(1, 2, 37, 8)] * 2),
     ],
+    "accord.head_linear.default": [(lambda x: torch.ops.accord.head_linear(x.mT, EXPERTS[0]), floats(9, 8, 4))],
     "accord.causal_convolution.default": [
         (lambda x, w: torch.ops.accord.causal_convolution(x, w, 0), floats(37, 6), floats(6, 4)),
         (lambda x, w, b: torch.ops.accord.causal_convolution(x.T, w, 0, b), floats(6, 37), floats(6, 1), floats(6)),

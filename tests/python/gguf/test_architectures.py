@@ -166,23 +166,60 @@ def test_tensors_of_another_shape_than_the_keys_say_are_named(text_model, tmp_pa
             accord.export_gguf(file, path=tmp_path / "m.accord")
 
 
+OLDER_KEYS = {
+    "deepseek2.attention.head_count_kv": 4,
+    "deepseek2.attention.key_length": 48,
+    "deepseek2.attention.value_length": 32,
+    "deepseek2.attention.key_length_mla": None,
+    "deepseek2.attention.value_length_mla": None,
+}
+
+
+def older_tensors(model: torch.nn.Module) -> list[tuple[str, np.ndarray]]:
+    """Keys' and values' matrices of latent attention in one tensor for each layer."""
+    return [
+        (f"blk.{number}.attn_kv_b.weight", layer.self_attn.kv_b_proj.weight.detach().numpy())
+        for number, layer in enumerate(model.model.layers)
+    ]
+
+
 @pytest.mark.slow
 def test_older_files_of_deepseek_have_keys_and_values_in_one_tensor(text_model, tmp_path):
     vocabulary = len(text_model.tokenizer)
     model = make_small("deepseek2 with softmax", vocabulary)
-    keys = {"attention.head_count_kv": 4, "attention.key_length": 48, "attention.value_length": 32}
     file = write(
         tmp_path / "m.gguf",
         model,
         text_model.tokenizer,
-        keys={f"deepseek2.{name}": value for name, value in keys.items()}
-        | {"deepseek2.attention.key_length_mla": None, "deepseek2.attention.value_length_mla": None},
-        more=[
-            (f"blk.{number}.attn_kv_b.weight", layer.self_attn.kv_b_proj.weight.detach().numpy())
-            for number, layer in enumerate(model.model.layers)
-        ],
+        keys=OLDER_KEYS,
+        more=older_tensors(model),
         without=("attn_k_b", "attn_v_b"),
     )
     path = accord.export_gguf(file, path=tmp_path / "m.accord")
     ids = np.random.default_rng(0).integers(0, vocabulary, 100)
     torch.testing.assert_close(logits_of_engine(path, ids), logits_of(model, ids), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", mostly_slow(("two tensors", "one tensor"), "two tensors"))
+def test_matrices_of_the_heads_of_latent_attention_keep_their_bits(form, text_model, tmp_path):
+    model, kept = make_small("deepseek2 with sigmoid", len(text_model.tokenizer)), ["key", "value"]
+    more: dict = {"types": {"attn_k_b": "Q8_0", "attn_v_b": "Q4_0"}}
+    if form == "one tensor":
+        kept = ["value"]  # the keys' matrices are transposed
+        kind = gguf.GGMLQuantizationType.Q8_0
+        tensors = [(name, gguf.quantize(weight, kind), kind) for name, weight in older_tensors(model)]
+        more = {"keys": OLDER_KEYS, "more": tensors, "without": ("attn_k_b", "attn_v_b")}
+    file = write(tmp_path / "model.gguf", model, text_model.tokenizer, **more)
+    path, floats = (
+        accord.export_gguf(file, path=tmp_path / f"{weights}.accord", weights=weights) for weights in ("same", None)
+    )
+    quantized = {tensor["tensor"]: tensor["error"] for tensor in accord.inspect(path)["quantized"]}
+    assert quantized == {
+        f"model.layers.{layer}.self_attn.kv_b_proj.{part}.weight": 0.0
+        for layer in range(model.config.num_hidden_layers)
+        for part in kept
+    }
+    ids = np.random.default_rng(0).integers(0, len(text_model.tokenizer), 100)
+    expected = logits_of_engine(floats, ids)
+    for logits in on_threads(2, lambda comm: logits_of_engine(path, ids, {"tp": comm})):
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)

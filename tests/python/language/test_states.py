@@ -8,41 +8,13 @@ from tiers import mostly_slow
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from served_answers import check_answers  # noqa: E402
 from small_models import small_model  # noqa: E402
 from thread_ranks import on_threads  # noqa: E402
 
 import accord  # noqa: E402
 
-BLOCK = 16
-NEW = 8
 TYPES = ("mamba", "jamba", "qwen3_5_text", "lfm2", "bamba", "kimi_linear", "olmo_hybrid", "zamba2")
-
-
-def prompts():
-    """Shorter than a block, longer, and one that begins as another one does."""
-    made = [np.random.default_rng(length).integers(3, 64, length).tolist() for length in (5, 16, 53)]
-    return [*made, [*made[-1][: 2 * BLOCK], 7, 8, 9]]
-
-
-@torch.no_grad()
-def greedy(model, prompt):
-    ids = list(prompt)
-    for _ in range(NEW):
-        ids.append(int(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
-    return ids[len(prompt) :]
-
-
-def answers(language_model):
-    """Returns the tokens of each prompt's samples. All are computed together, in steps of at most 20 rows."""
-    streams = [language_model.submit(prompt, max_new_tokens=NEW, samples=2) for prompt in prompts()]
-    found = []
-    for stream in streams:
-        tokens = [[], []]
-        for event in stream:
-            if event.token is not None:
-                tokens[event.sample].append(event.token)
-        found.append(tokens)
-    return found
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -50,22 +22,7 @@ def answers(language_model):
 def test_answers_equal_those_of_transformers(model_type, ranks, tmp_path):
     model = small_model(model_type)
     path = accord.export(model, path=tmp_path / "model.accord", sharding="auto")
-    expected = [[greedy(model, prompt)] * 2 for prompt in prompts()]
-
-    def run(comm):
-        with accord.load(path, {"tp": comm}) as engine:
-            # 12 blocks: some sequences wait, lose their blocks and are computed again.
-            made = accord.LanguageModel.create(
-                engine, block_tokens=BLOCK, cache_tokens=12 * BLOCK, max_sequences=8, max_rows=20
-            )
-            if comm.rank != 0:
-                return made.follow()
-            found = [answers(made) for _ in range(2)]  # the second time, the prompts' blocks are there
-            made.stop()
-            return found
-
-    for found in on_threads(ranks, run)[0]:
-        assert found == expected
+    check_answers(model, path, ranks)
 
 
 def test_a_state_is_kept_for_each_block_of_256_tokens(tmp_path):

@@ -92,8 +92,8 @@ def write(
     without=(),
     **tokens,
 ):
-    """Writes a model as a GGUF file. `types`: of matrices, in turn, or by name. `more` tensors; `without` tensors.
-    `keys`: additional keys, or None for a key that is left out. `split`: the maximum number of tensors per part."""
+    """Writes a model as a GGUF file. `types`: of matrices, in turn, or by name. `more` tensors, with their types if they
+    are quantized; `without` tensors. `keys`: additional keys, or None for a key that is left out. `split`: the maximum number of tensors per part."""
     name = gguf.MODEL_ARCH_NAMES[ARCHITECTURES[model.config.model_type]]
     writer = gguf.GGUFWriter(path, architecture or name, split_max_tensors=split)
     add_tokenizer(writer, tokenizer, **tokens)
@@ -110,8 +110,8 @@ def write(
         kind = gguf.GGMLQuantizationType[given]
         data = random_blocks(kind, weight.shape) if kind.name in BLOCK_SCALES else gguf.quantize(weight, kind)
         writer.add_tensor(tensor, data, raw_dtype=kind)
-    for tensor, data in more:
-        writer.add_tensor(tensor, data)
+    for tensor, data, *kind in more:
+        writer.add_tensor(tensor, data, raw_dtype=kind[0] if kind else None)
     kinds = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32}
     usual = {f"{name}.{key}": value for key, value in keys_of(model.config).items()}
     for key, value in {**usual, **(keys or {})}.items():
