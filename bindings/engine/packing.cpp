@@ -1,9 +1,12 @@
 // The exporter passes one matrix, or one unit of it, at a time, together with the memory for the result.
 #include "bindings/engine/packing.hpp"
 
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +29,7 @@ PackedFormat format_of(const std::string& type, int group, const std::string& sc
   if (type == "int6") format.type = WeightType::kInt6;
   if (type == "int5") format.type = WeightType::kInt5;
   if (type == "int4") format.type = WeightType::kInt4;
+  if (type == "table4") format.type = WeightType::kTable4;
   if (type == "float8_e4m3fn") format.type = WeightType::kFloat8;
   format.group = group;
   format.minimum = minima ? kernels::Minimum::kPerGroup : kernels::Minimum::kNone;
@@ -91,9 +95,12 @@ class OptionalFloats {
 };
 
 void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::handle packed, const std::string& type,
-                    int group, const std::string& scale_type, nb::handle super_scales, nb::handle super_minima) {
+                    int group, const std::string& scale_type, nb::handle super_scales, nb::handle super_minima,
+                    const std::optional<std::array<float, 16>>& table) {
   if (group < 1 && type != "float8_e4m3fn") throw nb::value_error("group: expected at least 1");
-  const PackedFormat format = format_of(type, group, scale_type, !minima.is_none());
+  PackedFormat format = format_of(type, group, scale_type, !minima.is_none());
+  if (table.has_value() != (type == "table4")) throw nb::value_error("table: expected one exactly for table4");
+  format.table = table.value_or(format.table);
   const ArrayView from(codes, "codes", Access::kRead);
   const ArrayView scale(scales, "scales", Access::kRead);
   const ArrayView to(packed, "packed", Access::kWrite);
@@ -132,14 +139,15 @@ row_scales: for float8_e4m3fn, float32 [out] or [out, groups]; else None.
 Returns the largest error of an element, and sqrt(sum (packed - given)^2 / sum given^2).)");
   module.def("pack_quantized", &pack_quantized, nb::arg("codes"), nb::arg("scales"), nb::arg("minima").none(),
              nb::arg("packed"), nb::kw_only(), nb::arg("type"), nb::arg("group"), nb::arg("scale_type"),
-             nb::arg("super_scales").none(), nb::arg("super_minima").none(),
+             nb::arg("super_scales").none(), nb::arg("super_minima").none(), nb::arg("table").none(),
              R"(Packs a matrix [out, in] that is already quantized, unchanged.
 
 codes: as defined by the packed format; for float8_e4m3fn, the bytes of the elements.
 scales, minima (or None): float32 [out, groups], representable in `scale_type`; for float8_e4m3fn without groups,
 scales [out].
 super_scales, super_minima (or None): float32 [out, super-groups], representable in float16; for scales of type
-int8.)");
+int8.
+table: for table4, the 16 numbers that codes stand for; else None.)");
 }
 
 }  // namespace accord::python

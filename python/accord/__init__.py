@@ -63,12 +63,12 @@ from accord.communicator import (
 from accord.tokenizer import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 
 if TYPE_CHECKING:
+    from accord.checkpoints.export import export_checkpoint
     from accord.engines.comparison import Comparison, compare
     from accord.engines.loading import load
     from accord.engines.program import Program
     from accord.engines.text_generation import GeneratedText, generate
     from accord.exporter.export import export
-    from accord.float8.checkpoint import export_checkpoint
     from accord.gguf.export import export_gguf
     from accord.graph.errors import ExportError, UnsupportedOpError
     from accord.jit.bound_engine import distributed_context, set_groups
@@ -174,7 +174,7 @@ _ON_FIRST_USE = {
     "compile": "accord.jit.modules",
     "distributed_context": "accord.jit.bound_engine",
     "export": "accord.exporter.export",
-    "export_checkpoint": "accord.float8.checkpoint",
+    "export_checkpoint": "accord.checkpoints.export",
     "export_gguf": "accord.gguf.export",
     "generate": "accord.engines.text_generation",
     "load": "accord.engines.loading",

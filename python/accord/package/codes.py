@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,29 +11,35 @@ if TYPE_CHECKING:
 
     from accord.package.sharding import TensorSharding
 
+# Inputs that may share a scale, by type.
+GROUPS_OF = {"int4": (128, 64, 32, 16), "int5": (128, 64, 32), "int6": (128, 64, 32, 16), "int8": (128, 64, 32)}
+GROUPS_OF["table4"] = GROUPS_OF["int4"]
 SUPER_GROUP = 256  # inputs whose scales are multiples of the same number
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A matrix [out, in]: an element is scale * (code - zero) + minimum, with a scale and minimum for each group of
-    inputs. Scales and minima of the type int8 are multiples of the super-scale and super-minimum of 256 inputs."""
+    """A matrix [out, in]: an element is scale * (code - zero) + minimum, or scale * table[code], with a scale and minimum
+    for each group of inputs. Scales and minima of the type int8 are multiples of the super-scale and super-minimum of 256 inputs."""
 
-    type: str  # int8, int6, int5 or int4: codes of 8, 6, 5 or 4 bits. Zero is half of their number, or 0 with minima.
-    group: int  # inputs that share a scale: 32, 64 or 128, or 16 for int6 and int4
+    # int8, int6, int5 or int4: codes of 8, 6, 5 or 4 bits. Zero is half of their number, or 0 with minima.
+    # table4: codes of 4 bits for the numbers of `table`.
+    type: str
+    group: int  # inputs that share a scale: one of GROUPS_OF[type]
     codes: np.ndarray  # [out, in] of uint8
     scales: np.ndarray  # [out, groups] of float32, each exact in scale_type
     minima: np.ndarray | None = None
     scale_type: str = "float16"  # float16, float32 or int8
     super_scales: np.ndarray | None = None  # [out, ceil(in / 256)] of float32, each exact in float16
     super_minima: np.ndarray | None = None
+    table: tuple[float, ...] | None = None  # 16 numbers, each exact in float32
 
     def unit(self, sharding: TensorSharding | None, number: int) -> Quantized:
         """Returns unit `number`, which begins and ends with a group and has whole super-groups or part of one. A last
         unit with fewer outputs is zero-padded."""
         if sharding is None:
             return self
-        zero = 0 if self.minima is not None else 2 ** (int(self.type.removeprefix("int")) - 1)
+        zero = 0 if self.minima is not None or self.table else 2 ** (int(self.type.removeprefix("int")) - 1)
         return replace(
             self,
             codes=_cut(self.codes, sharding, number, 1, zero),
@@ -43,13 +50,16 @@ class Quantized:
         )
 
     def in_units_of(self, inputs: int) -> Quantized | None:
-        """Returns the same numbers, with scales that end where units of `inputs` inputs do, or None if groups do not.
-        If units would have parts of several super-groups, scales become float32, which represents all products of two
-        scales."""
+        """Returns the same numbers, with scales that end where units of `inputs` inputs do, or None if groups would be
+        smaller than packages support. If units would have parts of several super-groups, scales become float32, which
+        represents all products of two scales."""
         import numpy as np
 
-        if inputs % self.group:
+        group = math.gcd(self.group, inputs)
+        if group not in GROUPS_OF[self.type]:
             return None
+        if group != self.group:
+            return self._in_groups_of(group).in_units_of(inputs)
         if self.super_scales is None or inputs % SUPER_GROUP == 0 or SUPER_GROUP % inputs == 0:
             return self
 
@@ -66,6 +76,17 @@ class Quantized:
             super_scales=None,
             super_minima=None,
         )
+
+    def _in_groups_of(self, group: int) -> Quantized:
+        """Returns the same numbers in smaller groups, several of which have the same scale."""
+        import numpy as np
+
+        def repeated(scales: np.ndarray | None) -> np.ndarray | None:
+            if scales is None:
+                return None
+            return np.repeat(scales, self.group // group, 1)[:, : -(-self.codes.shape[1] // group)]
+
+        return replace(self, group=group, scales=repeated(self.scales), minima=repeated(self.minima))
 
 
 def _cut(array: np.ndarray | None, sharding: TensorSharding, number: int, each: int, fill: int = 0):

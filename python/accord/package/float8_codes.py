@@ -28,7 +28,7 @@ class Float8Codes:
 
     type = FLOAT8
     scale_type = "float32"
-    minima = super_scales = super_minima = None
+    minima = super_scales = super_minima = table = None
 
     def unit(self, sharding: TensorSharding | None, number: int) -> Float8Codes:
         """Returns unit `number`; a shorter last unit is padded with zeros. If a scale is for all inputs of an output,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _LATENT = re.compile(r"(.*\.kv_b_proj)\.key\.weight")
 _PART = re.compile(r"(.*)\.(query|key|value|gate|up)\.(weight|bias)")
 _EXPERTS_PART = re.compile(r"(.*experts)\.(gate_proj|up_proj)")
-_TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")  # [in, out], in GPT-2's Conv1D
+TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")  # [in, out], in GPT-2's Conv1D
 
 
 def by_package_names(
@@ -24,7 +24,7 @@ def by_package_names(
 
     found = dict(given)
     if any(name.endswith("c_attn.weight") and _is_conv1d(tensor) for name, tensor in given.items()):
-        found = {name: tensor.t() if _TRANSPOSED.fullmatch(name) else tensor for name, tensor in found.items()}
+        found = {name: tensor.t() if TRANSPOSED.fullmatch(name) else tensor for name, tensor in found.items()}
     for name, shape in shapes.items():
         layer = _LATENT.fullmatch(name)
         if layer and f"{layer[1]}.weight" in found:

@@ -65,11 +65,12 @@ LARGEST_FLOAT8 = 448.0
 class Packing:
     """How a tensor is stored in its file: docs/engine-format.md, "packed"."""
 
-    type: str  # float32, bfloat16, float16, int8, int6, int5, int4, float8_e4m3fn
+    type: str  # float32, bfloat16, float16, int8, int6, int5, int4, table4, float8_e4m3fn
     transposed: bool = False  # the tensor is [in, out]
     group: int = 0
     minima: bool = False
     scales: str = "float16"  # float16, float32 or, for integers, int8; float32 for float8_e4m3fn
+    table: tuple[float, ...] | None = None  # of table4: the number that each code stands for
     groups: int = 0  # of a convolution, [out, in, ..], which is packed as [groups, out / groups, .. * in]
     # Its codes, if it is already quantized.
     quantized: Quantized | QuantizedStack | Float8Codes | None = field(default=None, compare=False, repr=False)
@@ -88,6 +89,7 @@ class Packing:
             entry["groups"] = self.groups
         if self.group:
             entry |= {"group": self.group, "scales": self.scales, "minima": self.minima, "error": error}
+            entry |= {"table": list(self.table)} if self.table else {}
         elif self.rounds:
             entry |= {"scales": self.scales, "error": error}
         return entry
@@ -147,6 +149,7 @@ class PackedTensor:
                     scale_type=unit.scale_type,
                     super_scales=super_scales[i],
                     super_minima=super_minima[i],
+                    table=unit.table,
                 )
             yield memoryview(packed.reshape(-1))
 
@@ -368,7 +371,15 @@ def _packing_of_codes(quantized: Quantized, tensor: torch.Tensor, sharding: Tens
     if quantized is None:
         return Packing(str(tensor.dtype).removeprefix("torch."))
     minima = quantized.minima is not None
-    return Packing(quantized.type, False, quantized.group, minima, scales=quantized.scale_type, quantized=quantized)
+    return Packing(
+        quantized.type,
+        False,
+        quantized.group,
+        minima,
+        quantized.scale_type,
+        quantized.table,
+        quantized=quantized,
+    )
 
 
 def _packing_of_float8(codes: Float8Codes, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:

@@ -20,8 +20,8 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::string_view kTypes[] = {"float32", "bfloat16", "float16", "int8",
-                                       "int6",    "int5",     "int4",    "float8_e4m3fn"};  // by WeightType
+constexpr std::string_view kTypes[] = {"float32", "bfloat16", "float16", "int8",         "int6",
+                                       "int5",    "int4",     "table4",  "float8_e4m3fn"};  // by WeightType
 
 bool is_of_experts(const TensorEntry& tensor) {
   return tensor.shape.size() == 3 && (!tensor.packing || tensor.packing->groups == 0);
@@ -51,6 +51,18 @@ Block block_of(const TensorEntry& tensor) {
   block.by_outputs = static_cast<std::size_t>(tensor.sharding->dim) == out_dim;
   (block.by_outputs ? block.out : block.in) = tensor.sharding->unit;
   return block;
+}
+
+Result<std::array<float, 16>> read_table(const JsonObject& packed) {
+  std::array<float, 16> table{};
+  ACCORD_ASSIGN_OR_RETURN(const auto* const numbers, packed.array("table", table.size()));
+  const auto is_number = [](const nlohmann::json& one) { return one.is_number(); };
+  if (numbers->size() != table.size() || !std::all_of(numbers->begin(), numbers->end(), is_number)) {
+    return packed.corrupt("table is not 16 numbers");
+  }
+  std::transform(numbers->begin(), numbers->end(), table.begin(),
+                 [](const auto& one) { return one.template get<float>(); });
+  return table;
 }
 
 // Returns false if the units of a float8 weight, which devices place side by side, would begin inside a group of
@@ -118,8 +130,8 @@ std::string_view packing_type_name(kernels::WeightType type) { return kTypes[sta
 
 Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor) {
   static constexpr std::array<std::string_view, 1> kKeys = {"type"};
-  static constexpr std::array<std::string_view, 6> kOptional = {"group",      "scales", "minima",
-                                                                "transposed", "groups", "error"};
+  static constexpr std::array<std::string_view, 7> kOptional = {"group",  "scales", "minima", "transposed",
+                                                                "groups", "error",  "table"};
   ACCORD_ASSIGN_OR_RETURN(const auto given,
                           JsonObject::read(object.at("packed"), object.where() + ": packed", kKeys, kOptional));
   Packing packing;
@@ -168,6 +180,12 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
   packing.format.minimum = minima ? kernels::Minimum::kPerGroup : kernels::Minimum::kNone;
   ACCORD_ASSIGN_OR_RETURN(packing.transposed, flag("transposed"));
   if (packing.transposed && tensor.shape.size() != 2) return given.corrupt("only matrices are packed transposed");
+  if (given.has("table") != (packing.format.type == kernels::WeightType::kTable4)) {
+    return given.corrupt("a table belongs to weights of type table4, which need one");
+  }
+  if (given.has("table")) {
+    ACCORD_ASSIGN_OR_RETURN(packing.format.table, read_table(given));
+  }
   if (given.has("error")) {
     if (!given.at("error").is_number()) return given.corrupt("error is not a number");
     packing.error = given.at("error").get<double>();

@@ -48,7 +48,7 @@ Status Preparation::corrupt(std::string_view why) const {
 int Preparation::threads() const { return builder_.source().threads; }
 
 kernels::Arithmetic Preparation::arithmetic(DType dtype, const kernels::PackedFormat& weights) const {
-  if (weights.quantized() && builder_.source().activation_dtype) return kernels::Arithmetic::kInt8;
+  if (weights.has_integers() && builder_.source().activation_dtype) return kernels::Arithmetic::kInt8;
   return dtype == DType::kBFloat16 ? kernels::Arithmetic::kBFloat16 : kernels::Arithmetic::kFloat32;
 }
 

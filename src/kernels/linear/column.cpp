@@ -147,7 +147,10 @@ void Column::read_group(std::int64_t group, float* values) const {
     codes[input] |= (words[word] >> shift & mask) << first;
   });
   for (int input = 0; input < format_.group; ++input) {
-    const float value = scale * static_cast<float>(static_cast<int>(codes[input]) - format_.zero());
+    const float number = format_.type == WeightType::kTable4
+                             ? format_.table[codes[input]]
+                             : static_cast<float>(static_cast<int>(codes[input]) - format_.zero());
+    const float value = scale * number;
     values[input] = has_minimum ? value + minimum : value;
   }
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/rounding.hpp"
 
@@ -20,9 +21,17 @@ int PackedFormat::bits() const {
     case WeightType::kFloat8: return 8;
     case WeightType::kInt6: return 6;
     case WeightType::kInt5: return 5;
-    case WeightType::kInt4: return 4;
+    case WeightType::kInt4:
+    case WeightType::kTable4: return 4;
   }
   return 0;
+}
+
+bool PackedFormat::has_integers() const {
+  const auto is_integer = [](float number) {
+    return number >= -128.0F && number <= 127.0F && number == std::nearbyint(number);
+  };
+  return quantized() && (type != WeightType::kTable4 || std::all_of(table.begin(), table.end(), is_integer));
 }
 
 std::int64_t PackedFormat::super_groups_of(std::int64_t in) const {
@@ -48,20 +57,25 @@ Status check(const PackedFormat& format) {
                 format.group, format.minimum == Minimum::kNone ? "no minima" : "minima", to_string(format.scale_type))};
   }
   const bool named = format.group == 32 || format.group == 64 || format.group == 128;
-  const bool has_short_groups = format.type == WeightType::kInt6 || format.type == WeightType::kInt4;
+  const bool is_finite =
+      std::all_of(format.table.begin(), format.table.end(), [](float x) { return std::isfinite(x); });
+  if (!is_finite) return {StatusCode::kInvalidArgument, "packed weights with a table: its numbers must be finite"};
+  const bool has_short_groups =
+      format.quantized() && format.type != WeightType::kInt8 && format.type != WeightType::kInt5;
   const bool short_group = has_short_groups && format.group == 16;
   const bool group = format.quantized() ? named || short_group : format.group == 0;
-  const bool has_minima = format.type == WeightType::kInt5 || format.type == WeightType::kInt4;
+  const bool has_minima = format.quantized() && format.type != WeightType::kInt6 && format.type != WeightType::kTable4;
   const bool minimum = format.minimum == Minimum::kNone || has_minima;
   const bool scale = format.scale_type == DType::kFloat16 || format.scale_type == DType::kFloat32 ||
                      (format.scale_type == DType::kInt8 && format.quantized());
   if (format.bits() != 0 && group && minimum && scale) return {};
-  return {StatusCode::kInvalidArgument,
-          fmt::format("packed weights of {} bits in groups of {} with {} and scales of {}: a group must have 32, 64 or "
-                      "128 inputs with 8, 6, 5 and 4 bits (or 16 with 6 and 4) and 0 otherwise, minima require 5 or 4 "
-                      "bits, and scales must be float16, float32 or, of groups, int8",
-                      format.bits(), format.group, format.minimum == Minimum::kNone ? "no minima" : "minima",
-                      to_string(format.scale_type))};
+  return {
+      StatusCode::kInvalidArgument,
+      fmt::format("packed weights of {} bits in groups of {} with {} and scales of {}: a group must have 32, 64 or "
+                  "128 inputs with 8, 6, 5 and 4 bits (or 16 with 6 and 4) and 0 otherwise, minima require 8, 5 or 4 "
+                  "bits and no table, and scales must be float16, float32 or, of groups, int8",
+                  format.bits(), format.group, format.minimum == Minimum::kNone ? "no minima" : "minima",
+                  to_string(format.scale_type))};
 }
 
 std::int64_t padded_in(const PackedFormat& format, std::int64_t in) {

@@ -14,6 +14,7 @@
 //   kInt6, kInt5         like kInt4 for the lowest four bits of a code. Each 16 (kInt6) or 32 (kInt5) inputs are
 //                        followed by words [width] of the h = 2 (1) highest bits: those of input 8 * n + i, whose
 //                        other bits begin at s, begin at 8 * (s / 8) + h * (2 * n + s % 8 / 4)
+//   kTable4              like kInt4
 //
 // Scales and minima are floats, or with scales of type kInt8 integers of 8 bits that are multiplied by a float16. Then
 // each 256 inputs are a super-group (the last of a panel may be shorter). The panel begins with float16 scales [width]
@@ -27,8 +28,10 @@
 //
 // A quantized weight is scale * (code - zero) + minimum, computed in fp32. Codes of b bits are 0 .. 2^b - 1. Zero is
 // 2^(b - 1) without minima (GGUF's Q8_0 and Q4_0; with scales of scales, Q6_K), and 0 with minima (GGUF's Q4_1; with
-// scales of scales, Q4_K and Q5_K).
+// scales of scales, Q4_K and Q5_K). A weight of kTable4 is scale * table[code] (bitsandbytes' nf4 and fp4, MXFP4, and
+// GGUF's IQ4_NL; with scales of scales, IQ4_XS).
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -37,23 +40,24 @@
 
 namespace accord::kernels {
 
-enum class WeightType : std::uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt6, kInt5, kInt4, kFloat8 };
-constexpr int kPanelTypes = 7;  ///< the types before kFloat8, which have panels
+enum class WeightType : std::uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt6, kInt5, kInt4, kTable4, kFloat8 };
+constexpr int kPanelTypes = 8;  ///< the types before kFloat8, which have panels
 enum class Minimum : std::uint8_t { kNone, kPerGroup };
 
 struct PackedFormat {
   WeightType type = WeightType::kFloat32;
-  /// Inputs that share a scale: 32, 64 or 128 for codes, or 16 for kInt6 and kInt4; 16, 32, 64, 128 or 0 (the whole
-  /// output) for kFloat8; 0 for other types.
+  /// Inputs that share a scale: 32, 64 or 128 for codes, or 16 for kInt6, kInt4 and kTable4; 16, 32, 64, 128 or 0 (the
+  /// whole output) for kFloat8; 0 for other types.
   int group = 0;
-  Minimum minimum = Minimum::kNone;  ///< kPerGroup for kInt5 and kInt4 only
+  Minimum minimum = Minimum::kNone;  ///< kPerGroup for kInt8, kInt5 and kInt4 only
   /// Of scales and minima: kFloat16, kFloat32 or, for integers that a super-group's float16 multiplies, kInt8. Only
   /// kFloat32 for kFloat8.
   DType scale_type = DType::kFloat16;
+  std::array<float, 16> table{};  ///< kTable4: the number that each code stands for; zeros for other types
   bool operator==(const PackedFormat&) const = default;
 
   /// True if weights are stored as codes in groups.
-  bool quantized() const { return type >= WeightType::kInt8 && type <= WeightType::kInt4; }
+  bool quantized() const { return type >= WeightType::kInt8 && type <= WeightType::kTable4; }
   /// True if packed weights may differ from the given ones because they were rounded to codes or to float8.
   bool rounded() const { return quantized() || type == WeightType::kFloat8; }
   /// Number of scales per output with `in` inputs.
@@ -62,8 +66,10 @@ struct PackedFormat {
   int bits() const;
   /// Number of codes; 0 for types without.
   int codes() const { return quantized() ? 1 << bits() : 0; }
-  /// The code that represents zero; 0 with minima.
-  int zero() const { return minimum == Minimum::kNone ? codes() / 2 : 0; }
+  /// The code that represents zero; 0 with minima. For a table, what integer products add to its integers.
+  int zero() const { return type == WeightType::kTable4 ? 128 : minimum == Minimum::kNone ? codes() / 2 : 0; }
+  /// True if codes stand for integers from -128 up that have at most 8 bits, so that integers can multiply them.
+  bool has_integers() const;
   /// True if the scales of groups are multiples of their super-group's.
   bool has_super_groups() const { return quantized() && scale_type == DType::kInt8; }
   /// Number of super-groups per output with `in` inputs; 0 for formats without.

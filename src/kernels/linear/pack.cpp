@@ -134,6 +134,10 @@ Status check(const WeightSource& source, const PackedFormat& format, std::int64_
   ACCORD_RETURN_IF_ERROR(check(format));
   const bool range = source.out > 0 && source.in > 0 && first >= 0 && first <= last && last <= source.out &&
                      first % kPanelWidth == 0 && (last % kPanelWidth == 0 || last == source.out);
+  if (format.type == WeightType::kTable4) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{}: only codes are packed with a table", weight_name(source.out, source.in))};
+  }
   if (is_real(source.dtype) && range && bytes >= packed_bytes(format, source.out, source.in)) return {};
   return {StatusCode::kInvalidArgument,
           fmt::format("{}: outputs {} to {} of {} into {} bytes: sizes must be positive, ranges must consist of whole "
@@ -181,7 +185,8 @@ const char* pack_codes(const QuantizedSource& source, const PackedFormat& format
   for (std::int64_t g = 0; g < groups; ++g) {
     const float scale = source.scales[output * groups + g], minimum = number(source.minima, output * groups + g);
     const std::int64_t count = std::min<std::int64_t>(format.group, source.in - g * format.group);
-    std::fill(std::begin(codes), std::end(codes), static_cast<std::uint8_t>(format.zero()));
+    const bool has_table = format.type == WeightType::kTable4;  // padding inputs are multiplied by rows of zeros
+    std::fill(std::begin(codes), std::end(codes), static_cast<std::uint8_t>(has_table ? 0 : format.zero()));
     std::copy_n(source.codes + output * source.in + g * format.group, count, codes);
     if (!std::all_of(codes, codes + count, [&](int code) { return code < format.codes(); })) {
       return "a code is too large for the format";

@@ -40,14 +40,18 @@ PanelKernels MakePanelKernels() {
   AddKernels<FloatForm, WideCodes<2, Int8ToFloats>, true>(kernels, Form::kFloat32, WeightType::kInt6);
   AddKernels<FloatForm, WideCodes<1, Int8ToFloats>, true>(kernels, Form::kFloat32, WeightType::kInt5);
   AddKernels<FloatForm, Int4ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt4);
+  AddKernels<FloatForm, TableToFloats, true>(kernels, Form::kFloat32, WeightType::kTable4);
   AddCodeTileKernels<HalvesForm, kMaxPackedRows>(kernels, Form::kInt16);
   AddKernels<HalvesForm, CodesToHalves<8>, true>(kernels, Form::kInt16, WeightType::kInt8);
   AddKernels<HalvesForm, WideCodes<2, CodesToHalves<8>>, true>(kernels, Form::kInt16, WeightType::kInt6);
   AddKernels<HalvesForm, WideCodes<1, CodesToHalves<8>>, true>(kernels, Form::kInt16, WeightType::kInt5);
   AddKernels<HalvesForm, CodesToHalves<4>, true>(kernels, Form::kInt16, WeightType::kInt4);
+  AddKernels<HalvesForm, TableCodes<CodesToHalves<8>>, true>(kernels, Form::kInt16, WeightType::kTable4);
   AddCodeTileKernels<ShortCodesForm, kMaxPackedRows>(kernels, Form::kInt8);
   AddTileKernels<IntegerForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt8);  // 8 bits are not short
+  AddTileKernels<IntegerForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kTable4);
   AddByteKernels<ShortCodesForm>(kernels);
+  AddKernels<IntegerForm, TableCodes<TileSource>, true>(kernels, Form::kInt8, WeightType::kTable4);
   return kernels;
 }
 

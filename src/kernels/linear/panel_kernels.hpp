@@ -29,6 +29,12 @@ struct RowGroup {
 
 constexpr std::int64_t kAccumulatorStride = kPanelWidth;
 
+/// What the codes of weights stand for.
+struct CodeValues {
+  int zero = 0;                    ///< the code of zero
+  const float* numbers = nullptr;  ///< kTable4: [16]
+};
+
 /// accumulators[row][output] += rows * tile, input by input in ascending order, for any number of rows.
 struct TileCall {
   const std::uint32_t* weights = nullptr;  ///< a tile, or words in packed form
@@ -53,7 +59,7 @@ struct TileCall {
   bool has_minima = false;
   const RowGroup* row_groups = nullptr;  ///< [rows][groups]
   std::int64_t row_group_stride = 0;     ///< from row to row, in groups
-  int zero = 0;                          ///< the code of zero
+  CodeValues codes;
 };
 using TileKernel = void (*)(const TileCall& call);
 
@@ -65,7 +71,7 @@ struct UnpackCall {
   std::int64_t words = 0;  ///< words per group of the tile
   std::int64_t width = 0;
   std::int64_t ahead = 0;  ///< as in TileCall
-  int zero = 0;
+  CodeValues codes;
   std::uint32_t* to = nullptr;
 };
 using UnpackKernel = void (*)(const UnpackCall& call);

@@ -47,7 +47,7 @@ void PanelSums::run(const PackedMatrix& weights, std::int64_t panel, std::int64_
   std::fill(sums, sums + count * panel_floats, 0.0F);
   for (std::int64_t unit = 0; unit < weights.in_units; ++unit) {
     TileCall call;
-    call.zero = layout_.format.zero();
+    call.codes = {layout_.format.zero(), layout_.format.table.data()};
     call.scale_type = layout_.format.scale_type;
     call.has_minima = layout_.format.minimum == Minimum::kPerGroup;
     call.rows = rows;
@@ -91,7 +91,7 @@ void PanelSums::add_block(const PackedMatrix& weights, std::int64_t panel, std::
     call.ahead = quantized || rows.rows > kMaxRowsWithoutPrefetch ? kPrefetchDistance : 0;
     if (unpacks) {
       unpack_(
-          {call.weights, call.group_stride, call.groups, call.words, call.width, kPrefetchDistance, call.zero, tile_});
+          {call.weights, call.group_stride, call.groups, call.words, call.width, kPrefetchDistance, call.codes, tile_});
       call.weights = tile_;
       call.group_stride = call.words * call.width;
       call.ahead = 0;

@@ -188,8 +188,8 @@ Result<RowsLayout> rows_layout(const PackedMatrix& weights, Arithmetic arithmeti
   if (format.type == WeightType::kFloat8) {
     return Status(StatusCode::kInvalidArgument, "float8_e4m3fn weights must be unpacked before they are multiplied");
   }
-  if (arithmetic == Arithmetic::kInt8 && !format.quantized()) {
-    return Status(StatusCode::kInvalidArgument, "rows can be quantized to 8 bits only for quantized weights");
+  if (arithmetic == Arithmetic::kInt8 && !format.has_integers()) {
+    return Status(StatusCode::kInvalidArgument, "rows can be quantized to 8 bits only for weights of integers");
   }
   RowsLayout layout;
   layout.arithmetic = arithmetic;
@@ -201,7 +201,7 @@ Result<RowsLayout> rows_layout(const PackedMatrix& weights, Arithmetic arithmeti
   if (arithmetic == Arithmetic::kInt8) layout.form = Form::kInt8;
   if (arithmetic == Arithmetic::kBFloat16) {
     const bool pairs = format.quantized() || format.type == WeightType::kBFloat16;
-    if (format.quantized()) layout.form = Form::kInt16;
+    if (format.has_integers()) layout.form = Form::kInt16;
     if (pairs && panel_kernels().has_bfloat16) layout.form = Form::kBFloat16;
   }
   const std::int64_t padded = padded_in(format, weights.in_unit);

@@ -17,13 +17,13 @@ namespace accord::kernels {
 enum class Arithmetic : std::uint8_t {
   kFloat32,  ///< fp32
   /// Rounded to bfloat16: exact for rows of bfloat16, and twice as fast on processors that multiply bfloat16. On other
-  /// processors, rows for quantized weights are rounded to integer multiples of max |x| / 32767 of each row and group.
-  /// The error is at most max |x| / 65534 per input, less than bfloat16 has for the largest one. There a group with a
-  /// NaN or an infinity gives NaN, and a group whose max |x| is at most 1e-33 counts as 0.
+  /// processors, rows for weights of integers are rounded to integer multiples of max |x| / 32767 of each row and
+  /// group. The error is at most max |x| / 65534 per input, less than bfloat16 has for the largest one. There a group
+  /// with a NaN or an infinity gives NaN, and a group whose max |x| is at most 1e-33 counts as 0.
   kBFloat16,
-  /// For quantized weights only: rounded to integer multiples of max |x| / 127 of each row and group. The error is at
-  /// most max |x| / 254 per input. A group with a NaN or an infinity gives NaN, and a group whose max |x| is at most
-  /// 1e-33 counts as 0.
+  /// For weights of integers only (PackedFormat::has_integers): rounded to integer multiples of max |x| / 127 of each
+  /// row and group. The error is at most max |x| / 254 per input. A group with a NaN or an infinity gives NaN, and a
+  /// group whose max |x| is at most 1e-33 counts as 0.
   kInt8,
 };
 

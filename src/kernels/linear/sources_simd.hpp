@@ -26,7 +26,7 @@ using WordVector = hn::Vec<Words>;
 struct TileSource {
   using Packed = WordVector;
   static constexpr int kWords = 1;
-  explicit HWY_INLINE TileSource(int /*zero*/) {}
+  explicit HWY_INLINE TileSource(const CodeValues& /*codes*/) {}
   HWY_INLINE WordVector Load(const std::uint32_t* words, std::int64_t word, std::int64_t width,
                              std::int64_t column) const {
     return hn::LoadU(Words(), words + word * width + column);
@@ -43,7 +43,7 @@ struct TileSource {
 
 struct BFloat16ToFloats : TileSource {
   static constexpr int kWords = 2;
-  explicit HWY_INLINE BFloat16ToFloats(int zero) : TileSource(zero) {}
+  explicit HWY_INLINE BFloat16ToFloats(const CodeValues& codes) : TileSource(codes) {}
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     if constexpr (kIndex == 0) return hn::ShiftLeft<16>(packed);
@@ -56,7 +56,7 @@ struct Float16ToFloats : TileSource {
                            std::int64_t column) const {
     hwy::Prefetch(reinterpret_cast<const std::uint16_t*>(words) + word * width + column);
   }
-  explicit HWY_INLINE Float16ToFloats(int zero) : TileSource(zero) {}
+  explicit HWY_INLINE Float16ToFloats(const CodeValues& codes) : TileSource(codes) {}
   HWY_INLINE WordVector Load(const std::uint32_t* words, std::int64_t word, std::int64_t width,
                              std::int64_t column) const {
     const std::uint16_t* const halves = reinterpret_cast<const std::uint16_t*>(words) + word * width + column;
@@ -75,8 +75,8 @@ HWY_INLINE WordVector CodeToFloat(WordVector words, hn::Vec<Floats> zero) {
 struct Int8ToFloats : TileSource {
   static constexpr int kWords = 4;
   hn::Vec<Floats> zero;
-  explicit HWY_INLINE Int8ToFloats(int zero_code)
-      : TileSource(zero_code), zero(hn::Set(Floats(), static_cast<float>(zero_code))) {}
+  explicit HWY_INLINE Int8ToFloats(const CodeValues& codes)
+      : TileSource(codes), zero(hn::Set(Floats(), static_cast<float>(codes.zero))) {}
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     return CodeToFloat<8 * (kIndex / 2) + 16 * (kIndex % 2), 8>(packed, zero);
@@ -87,35 +87,70 @@ constexpr int shift_of_int4(int index) { return 4 * (index / 2) + 16 * (index % 
 
 #if HWY_TARGET == HWY_AVX3
 // Looks the 16 numbers up in a table; the instruction uses the lowest four bits.
-struct Int4ToFloats : TileSource {
+struct TableToFloats : TileSource {
   static constexpr int kWords = 8;
   hn::Vec<Floats> numbers;
-  explicit HWY_INLINE Int4ToFloats(int zero_code)
-      : TileSource(zero_code),
-        numbers(hn::Sub(hn::Iota(Floats(), 0.0F), hn::Set(Floats(), static_cast<float>(zero_code)))) {}
+  explicit HWY_INLINE TableToFloats(const CodeValues& codes)
+      : TileSource(codes), numbers(hn::LoadU(Floats(), codes.numbers)) {}
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     const auto index = hn::ShiftRight<shift_of_int4(kIndex)>(packed);
     return hn::BitCast(Words(), hn::Vec<Floats>{_mm512_permutexvar_ps(index.raw, numbers.raw)});
   }
 };
+
+struct Int4ToFloats : TableToFloats {
+  explicit HWY_INLINE Int4ToFloats(const CodeValues& codes) : TableToFloats(codes) {
+    numbers = hn::Sub(hn::Iota(Floats(), 0.0F), hn::Set(Floats(), static_cast<float>(codes.zero)));
+  }
+};
 #else
 struct Int4ToFloats : TileSource {
   static constexpr int kWords = 8;
   hn::Vec<Floats> zero;
-  explicit HWY_INLINE Int4ToFloats(int zero_code)
-      : TileSource(zero_code), zero(hn::Set(Floats(), static_cast<float>(zero_code))) {}
+  explicit HWY_INLINE Int4ToFloats(const CodeValues& codes)
+      : TileSource(codes), zero(hn::Set(Floats(), static_cast<float>(codes.zero))) {}
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     return CodeToFloat<shift_of_int4(kIndex), 4>(packed, zero);
   }
 };
+
+#if HWY_TARGET == HWY_AVX2
+// Looks a number up in both halves of the table by the lowest three bits, and chooses one by the fourth.
+struct TableToFloats : TileSource {
+  static constexpr int kWords = 8;
+  hn::Vec<Floats> low, high;
+  explicit HWY_INLINE TableToFloats(const CodeValues& codes)
+      : TileSource(codes), low(hn::LoadU(Floats(), codes.numbers)), high(hn::LoadU(Floats(), codes.numbers + 8)) {}
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+    constexpr int kShift = shift_of_int4(kIndex);
+    const __m256i index = hn::ShiftRight<kShift>(packed).raw;
+    const __m256 fourth_in_sign = hn::BitCast(Floats(), hn::ShiftLeft<28 - kShift>(packed)).raw;
+    const __m256 number = _mm256_blendv_ps(_mm256_permutevar8x32_ps(low.raw, index),
+                                           _mm256_permutevar8x32_ps(high.raw, index), fourth_in_sign);
+    return hn::BitCast(Words(), hn::Vec<Floats>{number});
+  }
+};
+#else
+struct TableToFloats : TileSource {
+  static constexpr int kWords = 8;
+  const float* numbers;
+  explicit HWY_INLINE TableToFloats(const CodeValues& codes) : TileSource(codes), numbers(codes.numbers) {}
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+    const auto index = hn::And(hn::ShiftRight<shift_of_int4(kIndex)>(packed), hn::Set(Words(), 0xFU));
+    return hn::BitCast(Words(), hn::GatherIndex(Floats(), numbers, hn::BitCast(Integers(), index)));
+  }
+};
+#endif
 #endif
 
 // Returns the low four bits of each byte, then the high ones. rows.cpp orders its inputs to match.
 struct Int4ToBytes : TileSource {
   static constexpr int kWords = 2;
-  explicit HWY_INLINE Int4ToBytes(int zero) : TileSource(zero) {}
+  explicit HWY_INLINE Int4ToBytes(const CodeValues& codes) : TileSource(codes) {}
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     return hn::And(hn::ShiftRight<4 * kIndex>(packed), hn::Set(Words(), 0x0F0F0F0FU));
@@ -126,7 +161,7 @@ struct Int4ToBytes : TileSource {
 template <int kBits>
 struct CodesToHalves : TileSource {
   static constexpr int kWords = 16 / kBits;
-  explicit HWY_INLINE CodesToHalves(int zero) : TileSource(zero) {}
+  explicit HWY_INLINE CodesToHalves(const CodeValues& codes) : TileSource(codes) {}
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
 #if HWY_TARGET != HWY_SCALAR

@@ -342,7 +342,7 @@ def test_a_checkpoint_whose_reading_fails_is_named(tmp_path, monkeypatch):
     def fail(*_):
         raise AttributeError("'NoneType' object has no attribute 'dtype'")
 
-    monkeypatch.setattr("accord.float8.checkpoint._config", fail)
+    monkeypatch.setattr("accord.checkpoints.export.read_config", fail)
     with pytest.raises(accord.ExportError, match="checkpoint: AttributeError: 'NoneType' object has no attribute"):
         accord.export_checkpoint(tmp_path / "checkpoint", path=tmp_path / "m.accord")
 

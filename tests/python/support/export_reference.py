@@ -67,7 +67,8 @@ def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
             halves = [(words << 16).view(np.float32), (words & 0xFFFF0000).view(np.float32)]
             panel = np.stack(halves, 1).reshape(-1, width).T
         else:
-            bits, minima = int(packed["type"].removeprefix("int")), packed["minima"]
+            table = packed.get("table")
+            bits, minima = 4 if table else int(packed["type"].removeprefix("int")), packed["minima"]
 
             def take_scales(dtype) -> tuple[np.ndarray, np.ndarray | float]:
                 scales = take(width, dtype).astype(np.float64)  # noqa: B023
@@ -83,7 +84,8 @@ def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
                 words = take(group * bits // 32 * width, np.uint32)
                 codes = _bytes_of(words) if bits == 8 else _short_codes_of(words, bits - 4)
                 zero = 0 if minima else 1 << (bits - 1)
-                groups.append(super_scale * scale * (codes.astype(np.float64) - zero) + super_minimum * minimum)
+                numbers = np.array(table)[codes] if table else codes.astype(np.float64) - zero
+                groups.append(super_scale * scale * numbers + super_minimum * minimum)
             panel = np.concatenate(groups).T
         result[first : first + width, : panel.shape[1]] = panel[: out - first]
     return result[:, :in_]

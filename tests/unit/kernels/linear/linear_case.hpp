@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -29,6 +30,13 @@ inline const PackedFormat kInt5{WeightType::kInt5, 32};
 inline const PackedFormat kSuperInt4{WeightType::kInt4, 32, Minimum::kPerGroup, DType::kInt8};
 inline const PackedFormat kSuperInt5{WeightType::kInt5, 32, Minimum::kPerGroup, DType::kInt8};
 inline const PackedFormat kSuperInt6{WeightType::kInt6, 16, Minimum::kNone, DType::kInt8};
+/// The quantiles of a normal distribution that bitsandbytes' nf4 uses, and MXFP4's integers.
+inline constexpr std::array<float, 16> kQuantiles = {
+    -1.0F,      -0.6961928F, -0.5250731F, -0.3949175F, -0.2844414F, -0.1847734F, -0.09105004F, 0.0F,
+    0.0795803F, 0.1609302F,  0.2461123F,  0.3379152F,  0.4407098F,  0.5626170F,  0.7229568F,   1.0F};
+inline constexpr std::array<float, 16> kSteps = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+inline const PackedFormat kTableOfQuantiles{WeightType::kTable4, 64, Minimum::kNone, DType::kFloat32, kQuantiles};
+inline const PackedFormat kTableOfSteps{WeightType::kTable4, 32, Minimum::kNone, DType::kFloat16, kSteps};
 
 /// Every instruction set, with and without the dot instructions that some processors have in addition.
 class EveryPanelKernel : public testing::TestWithParam<std::string> {
@@ -109,6 +117,7 @@ struct TestWeight {
   std::int64_t out, in;
   std::vector<double> scaled;  // [out][in], without minima
   std::vector<double> minima;  // [out][in], 0 if there are none
+  std::vector<double> pairs;   // like `scaled`, with the numbers of a table rounded to bfloat16
   AlignedVector packed;
   PackedMatrix matrix;
 
@@ -118,7 +127,13 @@ struct TestWeight {
     const std::size_t count = static_cast<std::size_t>(o * i);
     scaled.resize(count);
     minima.resize(count);
+    pairs.resize(count);
     f.quantized() ? fill_codes(seed) : fill_floats(random_floats(count, seed));
+  }
+  /// Returns the scaled weights as the arithmetic sees them.
+  const std::vector<double>& seen(Arithmetic arithmetic) const {
+    const bool rounds = format.type == WeightType::kTable4 && panel_kernels().has_bfloat16;
+    return rounds && arithmetic == Arithmetic::kBFloat16 ? pairs : scaled;
   }
   void fill_floats(const std::vector<float>& values) {
     const DType type = format.type == WeightType::kFloat32    ? DType::kFloat32
@@ -157,7 +172,10 @@ struct TestWeight {
       const double unit = has_supers ? static_cast<double>(super_scales[of_super]) : 1.0;
       const double low_unit = has_supers ? static_cast<double>(super_lows[of_super]) : 1.0;
       const int zero = has_minima ? 0 : 1 << (format.bits() - 1);
-      scaled[i] = unit * static_cast<double>(scales[of_group]) * (codes[i] - zero);
+      const bool has_table = format.type == WeightType::kTable4;
+      const double number = has_table ? static_cast<double>(format.table[codes[i]]) : codes[i] - zero;
+      scaled[i] = unit * static_cast<double>(scales[of_group]) * number;
+      pairs[i] = unit * static_cast<double>(scales[of_group]) * as_type(number, DType::kBFloat16);
       minima[i] = has_minima ? low_unit * static_cast<double>(lows[of_group]) : 0.0;
     }
     const auto if_present = [](const std::vector<float>& values, bool present) {
@@ -179,7 +197,7 @@ inline std::vector<double> seen_inputs(const std::vector<double>& x, Arithmetic 
                                        const PackedFormat& format) {
   std::vector<double> seen(x);
   if (arithmetic == Arithmetic::kFloat32) return seen;
-  const bool integers = format.quantized() && !panel_kernels().has_bfloat16;
+  const bool integers = format.has_integers() && !panel_kernels().has_bfloat16;
   if (arithmetic == Arithmetic::kBFloat16 && !integers) {
     for (double& value : seen) value = as_type(value, DType::kBFloat16);
     return seen;

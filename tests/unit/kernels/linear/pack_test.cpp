@@ -47,7 +47,9 @@ TEST(Pack, lays_panels_out_in_the_documented_format) {
 }
 
 TEST(Pack, keeps_quantized_weights_exactly) {
-  for (const PackedFormat& format : {kInt8, kInt4, kInt4WithMinima, kInt5, kSuperInt4, kSuperInt5, kSuperInt6}) {
+  const PackedFormat int8_with_minima{WeightType::kInt8, 64, Minimum::kPerGroup, DType::kFloat32};
+  for (const PackedFormat& format : {kInt8, int8_with_minima, kInt4, kInt4WithMinima, kInt5, kSuperInt4, kSuperInt5,
+                                     kSuperInt6, kTableOfSteps, kTableOfQuantiles}) {
     const TestWeight weight(format, 75, 350, 1);  // two super-groups
     const std::vector<float> values = unpacked(weight.matrix);
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -173,9 +175,12 @@ TEST(Pack, values_without_a_code_and_wrong_sizes_are_rejected) {
   EXPECT_FALSE(pack(source_of(values, 64, 32), kInt8, packed.span().first(100)).ok());
   EXPECT_FALSE(pack(source_of(values, 64, 32), kInt8, 16, 64, packed.span()).ok());
   EXPECT_FALSE(pack(source_of(values, 0, 32), kInt8, packed.span()).ok());
+  EXPECT_FALSE(pack(source_of(values, 64, 32), kTableOfSteps, packed.span()).ok()) << "numbers, not codes";
   for (const PackedFormat& none :
        {PackedFormat{WeightType::kInt8, 48}, PackedFormat{WeightType::kInt8}, PackedFormat{WeightType::kFloat16, 32},
-        PackedFormat{WeightType::kInt8, 32, Minimum::kPerGroup},
+        PackedFormat{WeightType::kInt6, 32, Minimum::kPerGroup},
+        PackedFormat{WeightType::kTable4, 32, Minimum::kPerGroup, DType::kFloat16, kSteps},
+        PackedFormat{WeightType::kTable4, 32, Minimum::kNone, DType::kFloat16, {HUGE_VALF}},
         PackedFormat{WeightType::kInt4, 32, Minimum::kNone, DType::kBFloat16}}) {
     EXPECT_EQ(check(none).code(), StatusCode::kInvalidArgument);
   }

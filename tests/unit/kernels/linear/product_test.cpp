@@ -16,6 +16,7 @@ const PackedFormat kFloatFormats[] = {{WeightType::kFloat32}, {WeightType::kBFlo
 const PackedFormat kQuantizedFormats[] = {
     {WeightType::kInt8, 32},
     {WeightType::kInt8, 128, Minimum::kNone, DType::kFloat32},
+    {WeightType::kInt8, 64, Minimum::kPerGroup, DType::kFloat32},
     {WeightType::kInt4, 32},
     {WeightType::kInt4, 32, Minimum::kPerGroup},
     {WeightType::kInt4, 64, Minimum::kPerGroup, DType::kFloat32},
@@ -29,6 +30,9 @@ const PackedFormat kQuantizedFormats[] = {
     kSuperInt4,
     kSuperInt5,
     kSuperInt6,
+    kTableOfQuantiles,
+    kTableOfSteps,
+    {WeightType::kTable4, 16, Minimum::kNone, DType::kInt8, kSteps},
 };
 
 std::vector<PackedFormat> all_formats() {
@@ -39,6 +43,7 @@ std::vector<PackedFormat> all_formats() {
 
 std::vector<Arithmetic> arithmetics_of(const PackedFormat& format) {
   if (!format.quantized()) return {Arithmetic::kFloat32, Arithmetic::kBFloat16};
+  if (!format.has_integers()) return {Arithmetic::kFloat32, Arithmetic::kBFloat16};
   return {Arithmetic::kFloat32, Arithmetic::kBFloat16, Arithmetic::kInt8};
 }
 
@@ -73,7 +78,7 @@ void check_product(const TestWeight& weight, Arithmetic arithmetic, std::int64_t
       double sum = 0.0, size = 0.0;
       for (std::int64_t i = 0; i < weight.in; ++i) {
         const std::size_t at = static_cast<std::size_t>(output * weight.in + i);
-        sum += inputs[static_cast<std::size_t>(i)] * (weight.scaled[at] + weight.minima[at]);
+        sum += inputs[static_cast<std::size_t>(i)] * (weight.seen(arithmetic)[at] + weight.minima[at]);
         size += std::fabs(inputs[static_cast<std::size_t>(i)]) *
                 (std::fabs(weight.scaled[at]) + std::fabs(weight.minima[at]));
       }
@@ -144,6 +149,7 @@ TEST_P(Product, of_a_shard_of_outputs_is_bit_identical_to_the_whole) {
   constexpr std::int64_t kOut = 192, kIn = 160;
   const std::vector<float> values = random_floats(kOut * kIn, 8), x = random_floats(kIn, 9);
   for (const PackedFormat& format : all_formats()) {
+    if (format.type == WeightType::kTable4) continue;  // only codes are packed with a table
     const auto multiply = [&](std::int64_t first, std::int64_t count) {
       WeightSource source;
       source.data = values.data() + first * kIn;
@@ -315,6 +321,7 @@ TEST(ProductCall, that_does_not_fit_is_rejected) {
   const TestWeight weight({WeightType::kInt4, 32}, 64, 64, 70), other({WeightType::kInt4, 64}, 64, 64, 71);
   EXPECT_FALSE(rows_layout(weight.matrix, Arithmetic::kBFloat16, -1).ok());
   EXPECT_FALSE(rows_layout(TestWeight({WeightType::kFloat32}, 64, 64, 72).matrix, Arithmetic::kInt8, 1).ok());
+  EXPECT_FALSE(rows_layout(TestWeight(kTableOfQuantiles, 64, 64, 73).matrix, Arithmetic::kInt8, 1).ok());
   const RowsLayout layout = *rows_layout(weight.matrix, Arithmetic::kFloat32, 2);
   AlignedVector prepared(layout.bytes()), scratch(kProductScratch);
   std::vector<float> y(128);

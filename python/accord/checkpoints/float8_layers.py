@@ -10,15 +10,37 @@ import math
 import re
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 
+from accord.checkpoints.float8_config import block_of
+from accord.checkpoints.reading import plain_numbers
 from accord.graph.errors import ExportError
-from accord.package.float8_codes import FLOAT8_GROUPS, Float8Codes, Float8Experts
+from accord.package.float8_codes import FLOAT8_GROUPS, Float8Codes
 
 SCALES = ("weight_scale", "weight_scale_inv")
-EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)\.weight")
-PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # Mixtral's names
+# Scales of inputs and caches are ignored: engines either do not round these, or use a scale per row.
+LEFT_OUT = re.compile(
+    r".*\.(input_(scale|scale_ub|zero_point|global_scale)|activation_scale|(output|[qkv])_(scale|zero_point))"
+)
+
+
+def read_float8(
+    quantization: dict, tensors: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, Float8Codes], dict[str, torch.Tensor]]:
+    """Returns the 8-bit floats by the names of their weights, and the other tensors."""
+    block = block_of(quantization)
+    codes = {
+        name: codes_of(name, tensors, block) for name, tensor in tensors.items() if tensor.dtype == torch.float8_e4m3fn
+    }
+    scales = {f"{name.removesuffix('.weight')}.{one}" for name in codes for one in SCALES}
+    rest = {}
+    for name, tensor in tensors.items():
+        if name.endswith(SCALES):
+            if name not in scales:
+                raise ExportError(f'"{name}" has no weight of 8-bit floats beside it')
+        elif name not in codes and not LEFT_OUT.fullmatch(name):
+            rest[name] = tensor
+    return codes, plain_numbers(rest, "float8_e4m3fn")
 
 
 def codes_of(name: str, tensors: Mapping[str, torch.Tensor], block: tuple[int, int] | None) -> Float8Codes:
@@ -66,28 +88,3 @@ def _scales(
             f'"{its}" {list(given.shape)} of "{name}" {list(weight.shape)}: expected {known}, or one for all'
         )
     return given.reshape(-1, 1).expand(outputs, 1), 0
-
-
-def take_experts(codes: Mapping[str, Float8Codes]) -> tuple[dict[str, Float8Codes], dict[str, Float8Experts]]:
-    """Returns the codes of linear layers unchanged, and those of experts by layer, stacked for each part."""
-    linears = {name: one for name, one in codes.items() if not EXPERT.fullmatch(name)}
-    layers: dict[str, dict[str, dict[int, Float8Codes]]] = {}
-    for name in codes.keys() - linears.keys():
-        layer, number, part = EXPERT.fullmatch(name).groups()
-        parts = layers.setdefault(layer.replace(".block_sparse_moe.", ".mlp."), {})
-        parts.setdefault(PARTS.get(part, part), {})[int(number)] = codes[name]
-    stacked = {
-        layer: Float8Experts({part: _stacked(f"{layer}.{part}", numbered) for part, numbered in parts.items()})
-        for layer, parts in layers.items()
-    }
-    return linears, stacked
-
-
-def _stacked(name: str, numbered: Mapping[int, Float8Codes]) -> Float8Codes:
-    experts = [numbered.get(number) for number in range(max(numbered) + 1)]
-    if None in experts:
-        raise ExportError(f'"{name}": expert {experts.index(None)} is of no 8-bit floats, as others are')
-    if len({(one.codes.shape, one.scales.shape, one.group) for one in experts}) > 1:
-        raise ExportError(f'"{name}": experts are of different sizes, or have scales of different kinds')
-    codes, scales = (np.stack([getattr(one, what) for one in experts]) for what in ("codes", "scales"))
-    return Float8Codes(codes, scales, experts[0].group)

@@ -1,2 +1,0 @@
-"""accord.export_checkpoint: packages of transformers' checkpoints whose weights are 8-bit floats already, bit for
-bit."""
