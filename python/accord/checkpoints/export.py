@@ -72,7 +72,8 @@ def export_checkpoint(
     Cost: the memory of the model in `dtype`, plus that of the codes.
     If the inputs of a weight are divided among ranks in units that do not end where groups do, smaller groups have the
     same scales; if the units are not multiples of 32 (16 for 8-bit floats), such a weight is converted to `dtype`. So
-    are, with a warning, weights whose groups are not neighbors (GPTQ's "desc_act").
+    are the kv_b_proj of latent attention, which has a matrix per head, and, with a warning, weights whose groups are
+    not neighbors (GPTQ's "desc_act").
     Raises ExportError, which names the problem: a tensor or setting that is not supported, a scale that is missing, has
     another shape or is not a number, experts that lack some of their weights, a tensor that the model lacks or does
     not know, or an unknown method.

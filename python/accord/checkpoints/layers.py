@@ -12,6 +12,7 @@ import torch
 from accord.checkpoints.integer_codes import IntegerCodes, kept_codes
 from accord.checkpoints.table_codes import TableCodes, kept_table_codes
 from accord.graph.errors import ExportError
+from accord.graph.latent_heads import latent_heads
 from accord.graph.modules import taken_apart
 from accord.package.codes import Quantized
 from accord.package.expert_codes import QuantizedExperts, QuantizedStack, rows_of
@@ -28,13 +29,15 @@ Kept = Quantized | Float8Codes
 
 def by_layers(model: torch.nn.Module, codes: Mapping[str, Codes]) -> dict[str, Kept | Float8Experts | QuantizedExperts]:
     """Returns the codes, as packages store them, under the layer names that export() uses after it has split fused
-    layers. A warning names layers whose codes packages cannot store; these have the model's dtype."""
-    with taken_apart(model):
+    layers, without those of layers whose weights it transposes. A warning names layers whose codes packages cannot
+    store; these have the model's dtype."""
+    with taken_apart(model), latent_heads(model):
         shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
     widened: list[str] = []
     linears: dict[str, Kept] = {}
     for name, one in codes.items():
-        if not EXPERT.fullmatch(name):
+        is_transposed = name.replace("_proj.", "_proj.key.") in shapes
+        if not is_transposed and not EXPERT.fullmatch(name):
             kept = _kept([one])
             linears |= {name: kept[0]} if kept else {}
             widened += [] if kept else [name]

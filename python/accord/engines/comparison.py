@@ -22,7 +22,7 @@ import torch
 from accord._core import Communicator, Engine, Error, InvalidArgument
 from accord.engines.loading import load
 from accord.exporter import language_model
-from accord.exporter.masks import attention_windows
+from accord.exporter.masks import attention_reaches
 
 RELATIVE_TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 
@@ -113,8 +113,8 @@ def compare(
         if language_model.is_language_model(model) and [info.name for info in engine.inputs][2:] == ["rows"]:
             if len(given) == 1:
                 given += [torch.arange(len(given[0]))] * 2
-            windows = attention_windows(model, language_model.longest_context(model))
-            with language_model.steps_of(model, windows) as steps:
+            reaches = attention_reaches(model, language_model.longest_context(model))
+            with language_model.steps_of(model, reaches) as steps:
                 expected = _module_outputs(steps, given, language_model.PREFIX)
             prefix = language_model.PREFIX.removesuffix(".")
         else:

@@ -15,7 +15,7 @@ from accord.exporter import language_model
 from accord.exporter.check import check_language_model
 from accord.exporter.families import with_default_sharding
 from accord.exporter.found_attention import replace_attention
-from accord.exporter.masks import attention_windows
+from accord.exporter.masks import attention_reaches
 from accord.exporter.replication import Choice, settled_plans
 from accord.exporter.smallest import RAISE_MINIMUM, check_smallest, user_inputs
 from accord.exporter.structure import structure_of
@@ -137,9 +137,9 @@ def export(
         if example_inputs is None:
             _check_language_model(model, dynamic_shapes, output_names)
             prefix, facts = language_model.PREFIX, language_model.facts(model, tokenizer)
-            windows = attention_windows(model, facts.max_context)
-            traced = stack.enter_context(language_model.steps_of(model, windows))
-            most = language_model.MOST_TOKENS if windows else max(2, facts.max_context - 1)
+            reaches = attention_reaches(model, facts.max_context)
+            traced = stack.enter_context(language_model.steps_of(model, reaches))
+            most = language_model.MOST_TOKENS if reaches else max(2, facts.max_context - 1)
             example_inputs, dynamic_shapes = language_model.example_inputs(), language_model.dynamic_shapes(most)
             output_names = ["logits"]
         example_inputs = tuple(example_inputs)
@@ -150,7 +150,7 @@ def export(
             if facts is not None and getattr(model, "_is_stateful", False):
                 raise ExportError(f"{type(model).__name__} {language_model.KEEPS_STATE}") from error
             raise
-        if facts is not None and not windows and not traced.keeps_states:
+        if facts is not None and not reaches and not traced.keeps_states:
             replace_attention(program, model, facts.max_context)
         decomposed = decompose(program)
         if options is not None:

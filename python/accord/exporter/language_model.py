@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -47,6 +48,7 @@ def _attention(
     sinks: torch.Tensor | None = None,
     slopes: torch.Tensor | None = None,
     value_dim: int = 0,
+    chunk: int = 0,
 ) -> torch.Tensor:
     """Attention of one sequence that begins with these rows: equals the engine's op for a sequence without context.
     Without `value`, values are the first `value_dim` elements of keys.
@@ -62,10 +64,7 @@ def _attention(
     at = torch.arange(rows)
     if slopes is not None:
         scores = scores + slopes.float()[:, None, None] * (at[None, :] - at[:, None])
-    seen = at[:, None] >= at[None, :]
-    if window:
-        seen &= at[:, None] - at[None, :] < window
-    scores = scores.masked_fill(~seen, -torch.inf)
+    scores = scores.masked_fill(~Reach(window, chunk).sees(at[:, None], at[None, :]), -torch.inf)
     if sinks is not None:
         scores = torch.cat([scores, sinks.float()[None, :, None, None].expand(*scores.shape[:3], 1)], -1)
     weights = scores.softmax(-1)[..., :rows]
@@ -74,18 +73,34 @@ def _attention(
 
 
 @_attention.register_fake
-def _(query, key, value, layer, scale, window=0, softcap=0.0, sinks=None, slopes=None, value_dim=0):
+def _(query, key, value, layer, scale, window=0, softcap=0.0, sinks=None, slopes=None, value_dim=0, chunk=0):
     batch, heads, rows, _ = query.shape
     return query.new_empty(batch, rows, heads, value_dim if value is None else value.shape[-1])
 
 
+class Reach(NamedTuple):
+    """How far back a token sees. 0: to the first token."""
+
+    window: int = 0  # the last tokens, including itself
+    chunk: int = 0  # the tokens since the last multiple of this number
+
+    def sees(self, at: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """Returns which tokens `at` see the tokens `before`."""
+        seen = before <= at
+        if self.window:
+            seen = seen & (at - before < self.window)
+        if self.chunk:
+            seen = seen & (at // self.chunk == before // self.chunk)
+        return seen
+
+
 class _Attention:
     """Has the signature of transformers' attention functions. Attentions are numbered in the order of their calls.
-    `windows`: how many tokens a token sees in each; 0: all before it. `selects`: the layers pass on which tokens they
-    have selected, which are all."""
+    `reaches`: how far back a token sees in each. `selects`: the layers pass on which tokens they have selected, which
+    are all."""
 
-    def __init__(self, windows: Sequence[int], *, selects: bool):
-        self.windows, self.calls = windows, 0
+    def __init__(self, reaches: Sequence[Reach], *, selects: bool):
+        self.reaches, self.calls = reaches, 0
         self.known = _KNOWN_OPTIONS | ({"indices"} if selects else set())
 
     def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
@@ -97,13 +112,14 @@ class _Attention:
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         layer, softcap = self.calls, options.get("softcap") or 0.0
         self.calls += 1
-        how = layer, float(scale), self.windows[layer], float(softcap), options.get("s_aux")
+        window, chunk = self.reaches[layer]
+        how = layer, float(scale), window, float(softcap), options.get("s_aux")
         latent = getattr(module, "kv_b_proj", None)
         if isinstance(latent, LatentHeads):
             query = latent.absorbed(query)
-            output = torch.ops.accord.attention(query, key, None, *how, value_dim=latent.rank)
+            output = torch.ops.accord.attention(query, key, None, *how, value_dim=latent.rank, chunk=chunk)
             return latent.expanded(output), None
-        return torch.ops.accord.attention(query, key, value, *how), None
+        return torch.ops.accord.attention(query, key, value, *how, chunk=chunk), None
 
 
 # Other options that transformers passes on: queries and keys already include positions, and an engine has its own
@@ -169,16 +185,16 @@ def dynamic_shapes(most: int = MOST_TOKENS) -> tuple[dict, ...]:
 
 
 @contextlib.contextmanager
-def steps_of(model: torch.nn.Module, windows: Sequence[int]) -> Iterator[Steps]:
-    """Context in which the model runs as in an engine; yields its Steps. `windows`: those of the attentions that the
-    model hands over (masks.attention_windows). If there are none, it computes attention in code of its own."""
+def steps_of(model: torch.nn.Module, reaches: Sequence[Reach]) -> Iterator[Steps]:
+    """Context in which the model runs as in an engine; yields its Steps. `reaches`: those of the attentions that the
+    model hands over (masks.attention_reaches). If there are none, it computes attention in code of its own."""
     selects = number_of(config_of(model), SELECTED) is not None
-    attend = _Attention(windows, selects=selects)
+    attend = _Attention(reaches, selects=selects)
     make_mask = _all_ones if selects else lambda *_, **__: None
-    attention = attention_by(model, attend, make_mask) if windows else _implementation(model, "eager")
+    attention = attention_by(model, attend, make_mask) if reaches else _implementation(model, "eager")
     with (
         attention,
-        compressed_keys(model) if windows else contextlib.nullcontext(),
+        compressed_keys(model) if reaches else contextlib.nullcontext(),
         _without_selection(model),
         given_positions(model) as given,
         kept_states(model) as states,

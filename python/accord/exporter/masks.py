@@ -1,4 +1,4 @@
-"""What the masks of a language model let a token see: all tokens before it, or those in a window.
+"""What the masks of a language model let a token see: all tokens before it, or those in a window or of its chunk.
 
 transformers builds each mask from a function of two positions and passes it to the layers. Short runs do not reveal a
 mask that differs only beyond some thousand tokens, but the function does: it is evaluated at positions up to the
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from accord.exporter.language_model import attention_by, example_inputs
+from accord.exporter.language_model import Reach, attention_by, example_inputs
 from accord.graph.errors import ExportError
 
 _REMEDY = "Export the model with example_inputs (whole sequences)"
@@ -27,12 +27,12 @@ class _Mask:
 
 
 @torch.no_grad()
-def attention_windows(model: torch.nn.Module, longest: int) -> list[int]:
-    """Returns how many tokens a token sees in each attention that the model hands over to transformers'
-    AttentionInterface, in the order of the calls; 0: all before it. `longest`: the most tokens that the model takes.
-    Raises ExportError for other masks."""
+def attention_reaches(model: torch.nn.Module, longest: int) -> list[Reach]:
+    """Returns how far back a token sees in each attention that the model hands over to transformers'
+    AttentionInterface, in the order of the calls. `longest`: the most tokens that the model takes. Raises ExportError
+    for other masks."""
     masks: dict[int, _Mask] = {}
-    windows: list[int] = []
+    reaches: list[Reach] = []
     paths = {module: path for path, module in model.named_modules()}
 
     def make_mask(*_, batch_size, q_length, kv_length, mask_function, local_size=None, **__) -> torch.Tensor:
@@ -46,9 +46,9 @@ def attention_windows(model: torch.nn.Module, longest: int) -> list[int]:
         if mask is None and attention_mask is not None:
             mask = _only_one(masks, attention_mask, where)
         if mask is not None:
-            windows.append(_window_of(where, mask, sliding_window or 0, longest))
+            reaches.append(_reach_of(where, mask, sliding_window or 0, longest))
         elif getattr(module, "is_causal", True):
-            windows.append(sliding_window or 0)
+            reaches.append(Reach(sliding_window or 0))
         else:
             raise ExportError(f"{where} the attention is not causal; an engine that keeps keys needs that it is")
         batch, heads, rows, _ = query.shape
@@ -56,7 +56,7 @@ def attention_windows(model: torch.nn.Module, longest: int) -> list[int]:
 
     with attention_by(model, attend, make_mask):
         model(input_ids=example_inputs()[0][:longest][None], use_cache=False)
-    return windows
+    return reaches
 
 
 def _only_one(masks: dict[int, _Mask], given: torch.Tensor, where: str) -> _Mask:
@@ -66,7 +66,7 @@ def _only_one(masks: dict[int, _Mask], given: torch.Tensor, where: str) -> _Mask
     raise ExportError(f"{where} the layer changes the mask, which an engine derives from positions alone. {_REMEDY}")
 
 
-def _window_of(where: str, mask: _Mask, window: int, longest: int) -> int:
+def _reach_of(where: str, mask: _Mask, window: int, longest: int) -> Reach:
     positions = _positions((window, mask.size), longest)
     at, before = (one.flatten() for one in torch.meshgrid(positions, positions, indexing="ij"))
     nothing = torch.tensor(0)
@@ -74,15 +74,15 @@ def _window_of(where: str, mask: _Mask, window: int, longest: int) -> int:
         sees = torch.vmap(lambda query, key: mask.sees(nothing, nothing, query, key))(at, before)
     except Exception as error:
         raise ExportError(f"{where} the mask depends on more than positions: {error}. {_REMEDY}") from error
-    sizes = dict.fromkeys((window, mask.size, 0))
-    for size in sizes:
-        if torch.equal(sees, (before <= at) & (at - before < size if size else torch.tensor(True))):
-            return size
-    wrong = sees != ((before <= at) & (at - before < mask.size if mask.size else torch.tensor(True)))
+    for reach in (Reach(window), Reach(mask.size), Reach(), Reach(chunk=mask.size)):
+        if torch.equal(sees, reach.sees(at, before)):
+            return reach
+    wrong = sees != Reach(mask.size).sees(at, before)
     token, other, shown = int(at[wrong][0]), int(before[wrong][0]), bool(sees[wrong][0])
     raise ExportError(
         f"{where} the mask {'shows' if shown else 'hides'} token {other} {'to' if shown else 'from'} token {token}. An "
-        f"engine's attention is causal, {f'with a window of {mask.size}' if mask.size else 'without a window'}. {_REMEDY}"
+        f"engine's attention is causal, {f'with a window or chunks of {mask.size}' if mask.size else 'without a window'}. "
+        f"{_REMEDY}"
     )
 
 

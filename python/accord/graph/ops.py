@@ -11,7 +11,7 @@ ARGUMENTS = {
     "_c10d_functional.broadcast.default": "Tensor input, int src, str group_name",
     "_c10d_functional.reduce_scatter_tensor.default": "Tensor input, str reduce_op, int group_size, str group_name",
     "accord.attention.default": "Tensor query, Tensor key, Tensor? value, int layer, float scale, int window=0, "
-    "float softcap=0.0, Tensor? sinks=None, Tensor? slopes=None, int value_dim=0",
+    "float softcap=0.0, Tensor? sinks=None, Tensor? slopes=None, int value_dim=0, int chunk=0",
     "accord.causal_convolution.default": "Tensor input, Tensor weight, int state, Tensor? bias=None",
     "accord.experts.default": "Tensor input, Tensor experts, Tensor weights, Tensor up, Tensor down, Tensor? gate=None, "
     'str activation="silu", Tensor? up_bias=None, Tensor? gate_bias=None, float limit=0.0, float alpha=1.0, '

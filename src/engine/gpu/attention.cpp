@@ -74,6 +74,7 @@ Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {
     return op.unsupported("its heads are too large for the kernel for GPUs");
   PagedCall& kernel = work.kernel;
   kernel.window = call.window;
+  kernel.chunk = call.chunk;
   kernel.scale = call.scale;
   kernel.softcap = call.softcap;
   kernel.rows = q.size(2);

@@ -208,7 +208,8 @@ std::int64_t partial_floats(const PagedCall& call) {
 Status launch_paged_attention(const DeviceRun& run, PagedCall call, const HeadsCall& heads) {
   const KeyValueCacheOptions& options = run.cache->options();
   const std::int64_t all = options.blocks * options.block_tokens;
-  const std::int64_t seen = call.window > 0 ? std::min(call.window, all) : all;
+  std::int64_t seen = all;
+  for (const std::int64_t most : {call.window, call.chunk}) seen = most > 0 ? std::min(most, seen) : seen;
   call.most_parts = static_cast<int>(std::clamp<std::int64_t>(ceil_divide(seen, kMinPartTokens), 1, kMaxParts));
   call.arrived = run.arrivals;
   call.has_single_rows = run.batch_kind == BatchKind::kSingleRows;

@@ -146,7 +146,7 @@ Status run_cached_attention(const CachedAttentionCall& call, const Tensor& scrat
     std::size_t at = 0;
     while (piece >= pieces_of(execution.batch[at])) piece -= pieces_of(execution.batch[at++]);
     const BatchRows& sequence = execution.batch[at];
-    kernels::PagedAttentionCall kernel{cache, call.q.size(1), call.scale, call.softcap, call.window};
+    kernels::PagedAttentionCall kernel{cache, call.q.size(1), call.scale, call.softcap, call.window, call.chunk};
     if (call.sinks) kernel.sinks = execution.data<const float>(*call.sinks);
     if (call.slopes) kernel.slopes = execution.data<const float>(*call.slopes);
     kernel.q = token_rows(execution, call.q, sequence.first_row);

@@ -33,6 +33,7 @@ struct CachedAttentionCall {
   float scale = 1.0F;
   float softcap = 0.0F;          ///< if not 0, a score becomes softcap * tanh(score / softcap)
   std::int64_t window = 0;       ///< a row sees the last `window` tokens, including itself; 0: all
+  std::int64_t chunk = 0;        ///< a row sees the tokens of its own `chunk` tokens of the sequence; 0: all
   std::optional<Tensor> sinks;   ///< float32 [heads]: scores of each head that take part in the softmax without a value
   std::optional<Tensor> slopes;  ///< float32 [heads]: added to a score for each token that the key is ahead of the row
   Tensor output;                 ///< [1, rows, heads, dim]

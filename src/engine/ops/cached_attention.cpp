@@ -49,7 +49,8 @@ Status prepare_cached_attention(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const double scale, op.real("scale"));
   ACCORD_ASSIGN_OR_RETURN(call.window, op.integer("window", 0));
   ACCORD_ASSIGN_OR_RETURN(const double softcap, op.real("softcap", 0.0));
-  if (call.window < 0 || softcap < 0) return op.corrupt("a negative window or softcap");
+  ACCORD_ASSIGN_OR_RETURN(call.chunk, op.integer("chunk", 0));
+  if (call.window < 0 || call.chunk < 0 || softcap < 0) return op.corrupt("a negative window, chunk or softcap");
   call.scale = static_cast<float>(scale);
   call.softcap = static_cast<float>(softcap);
   ACCORD_ASSIGN_OR_RETURN(call.sinks, dense_float32(op, "sinks", {q.size(1)}));

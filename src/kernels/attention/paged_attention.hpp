@@ -30,6 +30,7 @@ struct PagedAttentionCall {
   float scale = 1.0F;
   float softcap = 0.0F;     ///< if not 0, a score becomes softcap * tanh(score / softcap)
   std::int64_t window = 0;  ///< a row attends to the last `window` tokens, including itself; 0: all
+  std::int64_t chunk = 0;   ///< a row attends to the tokens of its own `chunk` tokens of the sequence; 0: all
   /// [heads]: for each query head, a score that takes part in the softmax without a value; or nullptr.
   const float* sinks = nullptr;
   /// [heads]: for each query head, what is added to the score of a key for each token that it is ahead of the query (a

@@ -39,7 +39,9 @@ struct Tile {
   }
   std::int64_t end_of(std::int64_t query) const { return tokens_before(position_of(query) + 1); }
   std::int64_t begin_of(std::int64_t query) const {
-    return call->window > 0 ? tokens_before(std::max<std::int64_t>(0, position_of(query) + 1 - call->window)) : 0;
+    const std::int64_t own = position_of(query);
+    const std::int64_t of_window = call->window > 0 ? std::max<std::int64_t>(0, own + 1 - call->window) : 0;
+    return tokens_before(std::max(of_window, call->chunk > 0 ? own / call->chunk * call->chunk : 0));
   }
   std::int64_t position_of_token(std::int64_t token) const {
     const TokenPart& part = call->part;

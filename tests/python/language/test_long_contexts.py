@@ -14,8 +14,8 @@ from thread_ranks import on_threads  # noqa: E402
 import accord  # noqa: E402
 
 NEW = 6
-# Grouped queries; a window and a cap; sinks; biases by distance.
-TYPES = ("llama", "gemma2", "gpt_oss", "bloom", "mistral", "deepseek_v3")
+# Grouped queries; a window and a cap; sinks; biases by distance; a window; values in keys; chunks.
+TYPES = ("llama", "gemma2", "gpt_oss", "bloom", "mistral", "deepseek_v3", "llama4_text")
 
 
 def prompts():
@@ -51,7 +51,7 @@ def groups_of(comm, tp):
 
 
 @pytest.mark.parametrize(("tp", "cp"), [(1, 2), (2, 2), (1, 4)])
-@pytest.mark.parametrize("model_type", mostly_slow(TYPES, "llama", "gpt_oss"))
+@pytest.mark.parametrize("model_type", mostly_slow(TYPES, "llama", "gpt_oss", "deepseek_v3"))
 def test_answers_equal_those_of_transformers(model_type, tp, cp, tmp_path):
     model = small_model(model_type)
     path = accord.export(model, path=tmp_path / "model.accord", sharding="auto")

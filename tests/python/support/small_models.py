@@ -90,7 +90,6 @@ OWN: dict[str, dict[str, object]] = {
     "gptj": {"rotary_dim": 8},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_dt_rank": 8},
-    "llama4_text": {"attention_chunk_size": 2 * LONGEST},
     "longcat_flash": {"head_dim": 8, "expert_ffn_hidden_size": 32, "zero_expert_num": 2},
     "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 1, "chunk_size": 16},
     "recurrent_gemma": {"block_types": ("recurrent", "attention"), "attention_window_size": 8},

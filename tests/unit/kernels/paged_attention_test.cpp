@@ -30,6 +30,7 @@ struct Shape {
   std::int64_t window = 0;
   bool has_sinks = false, has_slopes = false;
   ValuePlace value_place = ValuePlace::kOwn;
+  std::int64_t chunk = 0;
 };
 
 // One sequence: the queries, keys and values of all its tokens, a cache that is larger than it needs, and its block
@@ -68,6 +69,7 @@ struct Sequence {
     call.scale = 1.7F;
     call.softcap = shape.softcap;
     call.window = shape.window;
+    call.chunk = shape.chunk;
     for (std::int64_t head = 0; head < shape.heads; ++head) {
       sinks.push_back(static_cast<float>(head % 3) * 2.5F - 2.0F);
       slopes.push_back(std::exp2(-static_cast<float>(head)));
@@ -114,7 +116,8 @@ struct Sequence {
 
   std::vector<double> expected(std::int64_t token, std::int64_t head) const {
     const std::int64_t kv_head = head / (shape.heads / shape.kv_heads);
-    const std::int64_t first = shape.window > 0 ? std::max<std::int64_t>(0, token + 1 - shape.window) : 0;
+    const std::int64_t of_window = shape.window > 0 ? std::max<std::int64_t>(0, token + 1 - shape.window) : 0;
+    const std::int64_t first = std::max(of_window, shape.chunk > 0 ? token - token % shape.chunk : 0);
     std::vector<double> sums(static_cast<std::size_t>(shape.value_dim), 0.0);
     double total = 0.0;
     for (std::int64_t other = first; other <= token; ++other) {
@@ -185,6 +188,16 @@ TEST_P(PagedAttention, supports_a_window_a_cap_bfloat16_and_int8) {
         .block_tokens = 48,
         .dtype = DType::kInt8},
         Shape{.tokens = 280, .heads = 2, .head_dim = 7, .value_dim = 5, .dtype = DType::kInt8, .window = 100}}) {
+    Sequence sequence(shape);
+    sequence.step(0, shape.tokens);
+    sequence.check();
+  }
+}
+
+TEST_P(PagedAttention, supports_chunks) {
+  for (const Shape& shape : {Shape{.tokens = 300, .heads = 2, .chunk = 1}, Shape{.tokens = 300, .heads = 4, .chunk = 100},
+                             Shape{.tokens = 600, .heads = 9, .kv_heads = 3, .window = 70, .chunk = 270},
+                             Shape{.tokens = 90, .heads = 2, .block_tokens = 48, .dtype = DType::kInt8, .chunk = 33}}) {
     Sequence sequence(shape);
     sequence.step(0, shape.tokens);
     sequence.check();
@@ -324,6 +337,7 @@ TEST_P(PagedAttention, parts_of_the_tokens_merge_to_the_whole_with_the_same_bits
   for (const Shape& shape :
        {Shape{.tokens = 300, .heads = 6, .kv_heads = 2, .head_dim = 24, .value_dim = 20, .block_tokens = 64},
         Shape{.tokens = 3, .block_tokens = 128}, Shape{.tokens = 600, .heads = 2, .block_tokens = 64, .window = 70},
+        Shape{.tokens = 300, .heads = 2, .block_tokens = 64, .chunk = 90},
         Shape{.tokens = 390, .heads = 4, .block_tokens = 128, .softcap = 2.5F, .has_sinks = true, .has_slopes = true},
         Shape{.tokens = 280, .heads = 2, .head_dim = 7, .value_dim = 5, .block_tokens = 64, .dtype = DType::kInt8},
         Shape{.tokens = 90, .block_tokens = 192, .dtype = DType::kBFloat16, .window = 20, .has_sinks = true},

@@ -19,7 +19,7 @@ enum class RowsOf : std::uint8_t { kShortSequences, kLongSequences };
 struct PagedCall {
   DeviceCacheLayer cache;
   BatchTables batch;
-  std::int64_t rows = 0, heads = 0, window = 0;
+  std::int64_t rows = 0, heads = 0, window = 0, chunk = 0;
   float scale = 1.0F, softcap = 0.0F;
   /// [heads], or nullptr. PagedAttention alone knows them.
   const float *sinks = nullptr, *slopes = nullptr;
@@ -44,7 +44,9 @@ struct PagedCall {
   }
   /// Returns the first token that the row of token `own` sees.
   ACCORD_ON_DEVICE int first_seen(int own) const {
-    return window > 0 && own + 1 > window ? static_cast<int>(own + 1 - window) : 0;
+    const int of_window = window > 0 && own + 1 > window ? static_cast<int>(own + 1 - window) : 0;
+    const int of_chunk = chunk > 0 ? static_cast<int>(own / chunk * chunk) : 0;
+    return of_window > of_chunk ? of_window : of_chunk;
   }
   /// Returns the most parts that each has if `count` rows, or tiles of rows, are computed at the same time.
   ACCORD_ON_DEVICE int parts_each(std::int64_t count) const {

@@ -91,7 +91,9 @@ TEST_F(DeviceDecoding, the_last_block_combines_all_parts_in_whatever_order_they_
     expect_formula_by([](const auto&... arguments) { accord::testing::run_blocks_together(arguments...); });
 }
 
-TEST_F(DeviceDecoding, windows_and_capped_scores) {
+TEST_F(DeviceDecoding, windows_chunks_and_capped_scores) {
+  expect_formula({40, 3, 4}, {.heads = 2, .size = {4, 2}, .chunk = 5});
+  expect_formula({500, 20}, {.heads = 2, .splits = 4, .size = {4, 2}, .chunk = 300});
   expect_formula({40, 3, 4}, {.heads = 2, .window = 5, .size = {4, 2}});
   expect_formula({500, 20}, {.heads = 2, .window = 300, .softcap = 1.5F, .splits = 4, .size = {4, 2}});
 }

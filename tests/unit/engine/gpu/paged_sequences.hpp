@@ -41,6 +41,7 @@ struct PagedCase {
   DType cache = DType::kFloat32;
   DType queries = DType::kFloat32;  ///< and of the output
   BlockSize size = {};
+  std::int64_t chunk = 0;
 };
 
 /// Returns a case with sequences of one row each, whose contexts are `tokens`.
@@ -130,7 +131,8 @@ class PagedSequences {
     std::vector<float> output;
     for (std::int64_t row = 0; row < rows_; ++row) {
       const engine::RowPlace place = places_[count(row)];
-      const std::int64_t first = of_.window > 0 ? std::max<std::int64_t>(place.token + 1 - of_.window, 0) : 0;
+      const std::int64_t of_window = of_.window > 0 ? std::max<std::int64_t>(place.token + 1 - of_.window, 0) : 0;
+      const std::int64_t first = std::max(of_window, of_.chunk > 0 ? place.token - place.token % of_.chunk : 0);
       for (std::int64_t head = 0; head < of_.heads; ++head) {
         std::vector<double> sums(count(of_.value_dim));
         double total = 0.0;
@@ -176,6 +178,7 @@ class PagedSequences {
     call.rows = rows_;
     call.heads = of_.heads;
     call.window = of_.window;
+    call.chunk = of_.chunk;
     call.scale = kScale;
     call.softcap = of_.softcap;
     call.q = {nullptr, of_.queries, of_.heads * of_.head_dim, of_.head_dim};

@@ -121,8 +121,10 @@ TEST_F(DeviceTiles, rows_of_sequences_with_few_rows_are_skipped) {
   expect_near(by_tiles<64, 2>(of, sequences, 2), expected, kError);
 }
 
-TEST_F(DeviceTiles, windows_and_capped_scores) {
+TEST_F(DeviceTiles, windows_chunks_and_capped_scores) {
   const std::vector<PagedCase::Sequence> sequences = {{.rows = 40, .context = 120}, {.rows = 5}, {.rows = 70}};
+  expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .chunk = 50});
+  expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .window = 30, .chunk = 64});
   expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .window = 5});
   expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .window = 64});
   expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .softcap = 1.5F});
