@@ -107,8 +107,7 @@ Status attend(const DividedCall& work, const Tensor& scratch) {
   partials.resize(static_cast<std::size_t>(to.segment() * to.destinations));
   const auto kv_heads = static_cast<int>(call.k.size(1));
   const auto runs = static_cast<int>(work.rows.runs().size());
-  const kernels::PagedAttentionCall all{work.cache(), work.heads(), call.scale,
-                                        call.softcap, call.window,  call.chunk};
+  const kernels::PagedAttentionCall all{work.cache(), work.heads(), call.scale, call.softcap, call.window, call.chunk};
   const auto sets = static_cast<int>(kernels::head_sets(all)) * kv_heads;
   return pool_of(work.execution).run(runs * to.parts * sets, [&](int piece, int thread) {
     const ContextRun& run = work.rows.runs()[static_cast<std::size_t>(piece / (to.parts * sets))];
