@@ -32,6 +32,11 @@ FORMATS = [
     "int4min",
     "int4xf32",
     "int4xint8",
+    "nf4",
+    "nf4xf32",
+    "mxfp4",
+    "mxfp4xf32",
+    "mxfp4xint8",
     *(f"int{bits}super{rows}" for bits in (4, 5, 6) for rows in ("", "xf32", "xint8")),
 ]
 PREFILL = [

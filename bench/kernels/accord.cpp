@@ -49,6 +49,18 @@ struct Kind {
 constexpr PackedFormat kSuperInt4{WeightType::kInt4, 32, Minimum::kPerGroup, DType::kInt8};  // GGUF's Q4_K
 constexpr PackedFormat kSuperInt5{WeightType::kInt5, 32, Minimum::kPerGroup, DType::kInt8};  // GGUF's Q5_K
 constexpr PackedFormat kSuperInt6{WeightType::kInt6, 16, Minimum::kNone, DType::kInt8};      // GGUF's Q6_K
+// bitsandbytes' nf4, with numbers near its own, and MXFP4.
+constexpr PackedFormat kQuantiles{WeightType::kTable4,
+                                  64,
+                                  Minimum::kNone,
+                                  DType::kFloat32,
+                                  {-1.0F, -0.7F, -0.53F, -0.39F, -0.28F, -0.18F, -0.09F, 0.0F, 0.08F, 0.16F, 0.25F,
+                                   0.34F, 0.44F, 0.56F, 0.72F, 1.0F}};
+constexpr PackedFormat kSteps{WeightType::kTable4,
+                              32,
+                              Minimum::kNone,
+                              DType::kFloat16,
+                              {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
 
 const std::map<std::string, Kind>& kinds() {
   static const std::map<std::string, Kind> kinds = {
@@ -65,6 +77,13 @@ const std::map<std::string, Kind>& kinds() {
       {"int4min", {{WeightType::kInt4, 32, Minimum::kPerGroup}, Arithmetic::kBFloat16}},
       {"int4xf32", {{WeightType::kInt4, 32}, Arithmetic::kFloat32}},
       {"int4xint8", {{WeightType::kInt4, 32}, Arithmetic::kInt8}},
+      {"int5", {{WeightType::kInt5, 32}, Arithmetic::kBFloat16}},
+      {"int5xf32", {{WeightType::kInt5, 32}, Arithmetic::kFloat32}},
+      {"nf4", {kQuantiles, Arithmetic::kBFloat16}},
+      {"nf4xf32", {kQuantiles, Arithmetic::kFloat32}},
+      {"mxfp4", {kSteps, Arithmetic::kBFloat16}},
+      {"mxfp4xf32", {kSteps, Arithmetic::kFloat32}},
+      {"mxfp4xint8", {kSteps, Arithmetic::kInt8}},
       {"int4super", {kSuperInt4, Arithmetic::kBFloat16}},
       {"int4superxf32", {kSuperInt4, Arithmetic::kFloat32}},
       {"int4superxint8", {kSuperInt4, Arithmetic::kInt8}},

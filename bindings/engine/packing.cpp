@@ -20,7 +20,9 @@ namespace {
 
 using kernels::PackedFormat;
 
-PackedFormat format_of(const std::string& type, int group, const std::string& scales, bool minima) {
+using Table = std::optional<std::array<float, 16>>;
+
+PackedFormat format_of(const std::string& type, int group, const std::string& scales, bool minima, const Table& table) {
   using kernels::WeightType;
   PackedFormat format;
   if (type == "bfloat16") format.type = WeightType::kBFloat16;
@@ -34,13 +36,15 @@ PackedFormat format_of(const std::string& type, int group, const std::string& sc
   format.group = group;
   format.minimum = minima ? kernels::Minimum::kPerGroup : kernels::Minimum::kNone;
   format.scale_type = scales == "float32" ? DType::kFloat32 : scales == "int8" ? DType::kInt8 : DType::kFloat16;
+  if (table.has_value() != (type == "table4")) throw nb::value_error("table: expected one exactly for table4");
+  format.table = table.value_or(format.table);
   raise_if_error(kernels::check(format));
   return format;
 }
 
 std::size_t packed_bytes(std::int64_t out, std::int64_t in, const std::string& type, int group,
-                         const std::string& scales, bool minima) {
-  return kernels::packed_bytes(format_of(type, group, scales, minima), out, in);
+                         const std::string& scales, bool minima, const Table& table) {
+  return kernels::packed_bytes(format_of(type, group, scales, minima, table), out, in);
 }
 
 void check_view(const ArrayView& view, DType dtype, std::size_t count, const char* name) {
@@ -51,8 +55,9 @@ void check_view(const ArrayView& view, DType dtype, std::size_t count, const cha
 }
 
 std::pair<double, double> pack_matrix(nb::handle matrix, nb::handle packed, const std::string& type, int group,
-                                      const std::string& scales, bool minima, bool transposed, nb::handle row_scales) {
-  const PackedFormat format = format_of(type, group, scales, minima);
+                                      const std::string& scales, bool minima, const Table& table, bool transposed,
+                                      nb::handle row_scales) {
+  const PackedFormat format = format_of(type, group, scales, minima, table);
   const ArrayView from(matrix, "matrix", Access::kRead);
   const ArrayView to(packed, "packed", Access::kWrite);
   const auto shape = from.shape();
@@ -96,11 +101,9 @@ class OptionalFloats {
 
 void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::handle packed, const std::string& type,
                     int group, const std::string& scale_type, nb::handle super_scales, nb::handle super_minima,
-                    const std::optional<std::array<float, 16>>& table) {
+                    const Table& table) {
   if (group < 1 && type != "float8_e4m3fn") throw nb::value_error("group: expected at least 1");
-  PackedFormat format = format_of(type, group, scale_type, !minima.is_none());
-  if (table.has_value() != (type == "table4")) throw nb::value_error("table: expected one exactly for table4");
-  format.table = table.value_or(format.table);
+  const PackedFormat format = format_of(type, group, scale_type, !minima.is_none(), table);
   const ArrayView from(codes, "codes", Access::kRead);
   const ArrayView scale(scales, "scales", Access::kRead);
   const ArrayView to(packed, "packed", Access::kWrite);
@@ -127,13 +130,14 @@ void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::
 
 void bind_packing(nb::module_& module) {
   module.def("packed_bytes", &packed_bytes, nb::arg("out"), nb::arg("in_"), nb::kw_only(), nb::arg("type"),
-             nb::arg("group"), nb::arg("scales"), nb::arg("minima"),
+             nb::arg("group"), nb::arg("scales"), nb::arg("minima"), nb::arg("table").none(),
              "Returns the size in bytes of a packed weight [out, in].");
   module.def("pack_matrix", &pack_matrix, nb::arg("matrix"), nb::arg("packed"), nb::kw_only(), nb::arg("type"),
-             nb::arg("group"), nb::arg("scales"), nb::arg("minima"), nb::arg("transposed"),
+             nb::arg("group"), nb::arg("scales"), nb::arg("minima"), nb::arg("table").none(), nb::arg("transposed"),
              nb::arg("row_scales").none(),
              R"(Packs a matrix [out, in] ([in, out] if `transposed`) into `packed`.
 
+table: for table4, the 16 numbers that codes stand for; else None.
 row_scales: for float8_e4m3fn, float32 [out] or [out, groups]; else None.
 
 Returns the largest error of an element, and sqrt(sum (packed - given)^2 / sum given^2).)");

@@ -17,7 +17,8 @@ import torch
 from accord.checkpoints.bitsandbytes import read_bitsandbytes
 from accord.checkpoints.compressed import read_compressed
 from accord.checkpoints.float8_layers import read_float8
-from accord.checkpoints.layers import by_layers
+from accord.checkpoints.layers import by_layers, dequantized
+from accord.checkpoints.mxfp4 import read_mxfp4
 from accord.checkpoints.packed_integers import read_awq, read_gptq
 from accord.checkpoints.reading import (
     computed_dtype,
@@ -43,6 +44,7 @@ READERS = {
     "gptq": read_gptq,
     "awq": read_awq,
     "bitsandbytes": read_bitsandbytes,
+    "mxfp4": read_mxfp4,
 }
 
 
@@ -60,7 +62,7 @@ def export_checkpoint(
     (NAME.accord) and returns its path.
 
     `folder` is a transformers checkpoint: safetensors files, and a config.json whose `quantization_config` has the
-    method "gptq", "awq", "compressed-tensors", "bitsandbytes", "fp8", "fbgemm_fp8" or "modelopt" (hf_quant_config.json
+    method "gptq", "awq", "compressed-tensors", "bitsandbytes", "mxfp4", "fp8", "fbgemm_fp8" or "modelopt" (hf_quant_config.json
     may also specify the latter). docs/language-models.md lists the forms of each. The packages that write these
     methods are not needed. Its tokenizer.json and chat template, if any, are packaged as well.
     `dtype`: of the engine's computation, and of weights that are not quantized: "float32", "bfloat16" or "float16"; by
@@ -96,6 +98,5 @@ def _model(folder: Path, dtype: str | None) -> tuple[torch.nn.Module, dict]:
     read = READERS[known("its weights are quantized by", quantization.get("quant_method"), READERS)]
     wide = computed_dtype(config, dtype)
     codes, numbers = read(quantization, read_tensors(folder))
-    dequantized = {name: one.numbers().to(wide) for name, one in codes.items()}
-    model = model_with_weights(folder, config, numbers, dequantized, wide)
+    model = model_with_weights(folder, config, numbers, dequantized(codes, numbers, wide), wide)
     return model, by_layers(model, codes)

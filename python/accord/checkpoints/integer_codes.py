@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from accord.package.codes import GROUPS_OF, Quantized
+from accord.package.codes import GROUPS_OF, Quantized, smallest_scale_type
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,10 @@ def _candidates(layers: Sequence[IntegerCodes]) -> Iterator[_Candidate]:
     lows, highs = zip(*(layer.differences() for layer in layers), strict=True)
     largest = max(int(layer.codes.max()) for layer in layers)
     scales = [layer.scales for layer in layers]
-    scale_types = {False: smallest_type(scales), True: smallest_type(scales + [layer.minima() for layer in layers])}
+    scale_types = {
+        False: smallest_scale_type(scales),
+        True: smallest_scale_type(scales + [layer.minima() for layer in layers]),
+    }
     for type, groups in GROUPS_OF.items():
         if type == "table4":
             continue
@@ -97,13 +100,6 @@ def _candidates(layers: Sequence[IntegerCodes]) -> Iterator[_Candidate]:
             yield _Candidate(type, False, scale_types[False], stored)
         if type != "int6" and largest < 2 * half:
             yield _Candidate(type, True, scale_types[True], stored)
-
-
-def smallest_type(arrays: Sequence[np.ndarray]) -> str:
-    """Returns the smallest type of scales that represents these exactly."""
-    with np.errstate(over="ignore"):
-        exact = all(np.array_equal(array.astype(np.float16).astype(np.float32), array) for array in arrays)
-    return "float16" if exact else "float32"
 
 
 def _as_stored(layer: IntegerCodes, chosen: _Candidate) -> Quantized:

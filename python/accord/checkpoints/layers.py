@@ -27,6 +27,17 @@ Codes = Float8Codes | IntegerCodes | TableCodes
 Kept = Quantized | Float8Codes
 
 
+def dequantized(
+    codes: Mapping[str, Codes], numbers: Mapping[str, torch.Tensor], dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    """Returns the matrices that the codes stand for, except those of experts whose numbers are given together."""
+    return {
+        name: one.numbers().to(dtype)
+        for name, one in codes.items()
+        if (match := EXPERT.fullmatch(name)) is None or f"{match[1]}.down_proj" not in numbers
+    }
+
+
 def by_layers(model: torch.nn.Module, codes: Mapping[str, Codes]) -> dict[str, Kept | Float8Experts | QuantizedExperts]:
     """Returns the codes, as packages store them, under the layer names that export() uses after it has split fused
     layers, without those of layers whose weights it transposes. A warning names layers whose codes packages cannot

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from accord.checkpoints.integer_codes import smallest_type
-from accord.package.codes import GROUPS_OF, Quantized
+from accord.package.codes import GROUPS_OF, Quantized, smallest_scale_type
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ def kept_table_codes(layers: Sequence[TableCodes]) -> list[Quantized] | None:
     stored = math.gcd(group, GROUPS_OF["table4"][0])
     if stored not in GROUPS_OF["table4"] or any((one.group, one.table) != (group, table) for one in layers):
         return None
-    scale_type = smallest_type([one.scales for one in layers])
+    scale_type = smallest_scale_type([one.scales for one in layers])
 
     def scales(one: TableCodes) -> np.ndarray:
         return np.repeat(one.scales, group // stored, 1)[:, : -(-one.codes.shape[1] // stored)]

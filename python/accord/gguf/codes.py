@@ -4,7 +4,7 @@ A block has consecutive elements of a row: 32, which share a scale, or in the ty
 are a super-group: the scales of its groups of 16 or 32 elements are integers, which one float16 multiplies. A type's
 function takes blocks [rows, blocks of a row, bytes of a block].
 
-Codes of 2 and 3 bits become codes of 4, and those that stand for the numbers of a table become codes for these.
+Codes of 2 and 3 bits become codes of 4.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from accord.package.codes import Quantized
+from accord.package.codes import MXFP4_TABLE, Quantized, mxfp4_scales
 
 
 def _halves(blocks: np.ndarray, at: int) -> np.ndarray:
@@ -107,26 +107,25 @@ def _q3_k(blocks: np.ndarray) -> Quantized:
     )
 
 
-# The numbers that codes stand for, plus the zero of the codes that they become.
-IQ4_CODES = np.uint8(np.add((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), 128))
-MXFP4_CODES = np.uint8(np.add((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), 16))
+# The numbers that the codes of IQ4_NL and IQ4_XS stand for.
+IQ4_TABLE = tuple(map(float, (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)))
 
 
 def _iq4_nl(blocks: np.ndarray) -> Quantized:
-    codes = IQ4_CODES[_bits(blocks[..., 2:], 4, 16)]
-    return Quantized("int8", 32, _rows(codes), _halves(blocks, 0))
+    return Quantized("table4", 32, _rows(_bits(blocks[..., 2:], 4, 16)), _halves(blocks, 0), table=IQ4_TABLE)
 
 
 def _iq4_xs(blocks: np.ndarray) -> Quantized:
-    codes = IQ4_CODES[_bits(blocks[..., 8:], 4, 16)]
-    scales = _bits(blocks[..., 4:8], 4, 1) | _bits(blocks[..., 2:4], 2, 1) << 4
-    return Quantized("int8", 32, _rows(codes), _floats(scales) - 32, scale_type="int8", super_scales=_halves(blocks, 0))
+    codes = _rows(_bits(blocks[..., 8:], 4, 16))
+    scales = _floats(_bits(blocks[..., 4:8], 4, 1) | _bits(blocks[..., 2:4], 2, 1) << 4) - 32
+    return Quantized("table4", 32, codes, scales, scale_type="int8", super_scales=_halves(blocks, 0), table=IQ4_TABLE)
 
 
 def _mxfp4(blocks: np.ndarray) -> Quantized:
-    codes = MXFP4_CODES[_bits(blocks[..., 1:], 4, 16)]
-    scales = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - 128)  # numbers are twice those of FP4
-    return Quantized("int5", 32, _rows(codes), scales, scale_type="float32")
+    codes = _bits(blocks[..., 1:], 4, 16)
+    return Quantized(
+        "table4", 32, _rows(codes), mxfp4_scales(blocks[..., 0], codes), None, "float32", table=MXFP4_TABLE
+    )
 
 
 # The types whose numbers packages have exactly, as codes.

@@ -33,7 +33,7 @@ from accord.gguf.weights import Weight, keys_then_values, only
 from accord.graph.errors import ExportError
 from accord.graph.modules import parts_of
 from accord.graph.traced import check_arguments
-from accord.package.codes import Quantized
+from accord.package.codes import Quantized, with_smallest_scales
 from accord.package.expert_codes import QuantizedExperts, QuantizedStack, rows_of
 from accord.package.progress import Progress
 from accord.package.sharding import Column, Row
@@ -113,7 +113,7 @@ def _model(
         weights[name] = tensors.make(way, list(expected.shape))[order].to(dtype)
         is_product = isinstance(empty.get_submodule(module), (torch.nn.Linear, torch.nn.Embedding))
         if is_product and way.join is only and (codes := _codes(tensors.all[way.tensors[0]], order)) is not None:
-            quantized |= _by_layers(module, codes, config)
+            quantized |= _by_layers(module, *with_smallest_scales([codes]), config)
         if way.join is keys_then_values:
             quantized |= _codes_of_heads(module, way, tensors)
         if way.matrices:
@@ -166,24 +166,25 @@ def _codes_of_experts(way: Weight, tensors: Tensors) -> dict[str, QuantizedStack
     given = [tensors.all[name] for name in way.tensors]
     if len({tensor.tensor_type for tensor in given}) > 1:
         return {}
-    stacks = {matrix: _codes_of_stack(tensor) for matrix, tensor in zip(way.matrices, given, strict=True)}
-    return {matrix: stack for matrix, stack in stacks.items() if stack is not None}
-
-
-def _codes_of_stack(tensor: gguf.ReaderTensor) -> QuantizedStack | None:
-    """Returns the codes of a tensor of several matrices, as _codes() does."""
-    codes = tuple(_codes(tensor._replace(data=matrix), ...) for matrix in tensor.data)
-    return None if None in codes else QuantizedStack(codes)
+    if given[0].tensor_type.name not in CODES:
+        return {}
+    codes = with_smallest_scales([_codes(tensor._replace(data=one), ...) for tensor in given for one in tensor.data])
+    count = len(given[0].data)
+    return {
+        matrix: QuantizedStack(tuple(codes[number * count : (number + 1) * count]))
+        for number, matrix in enumerate(way.matrices)
+    }
 
 
 def _codes_of_heads(module: str, way: Weight, tensors: Tensors) -> dict[str, QuantizedStack]:
     """Returns the codes of the layers that export() makes of a kv_b_proj, whose keys' and values' matrices are tensors
     of their own in the file."""
-    stacks = {
-        f"{module}.{part}": _codes_of_stack(tensors.all[name])
-        for part, name in zip(("key", "value"), way.tensors, strict=True)
-    }
-    return {layer: stack for layer, stack in stacks.items() if stack is not None}
+    stacks = {}
+    for part, name in zip(("key", "value"), way.tensors, strict=True):
+        codes = [_codes(tensors.all[name]._replace(data=matrix), ...) for matrix in tensors.all[name].data]
+        if None not in codes:
+            stacks[f"{module}.{part}"] = QuantizedStack(tuple(with_smallest_scales(codes)))
+    return stacks
 
 
 def _by_layers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 # Inputs that may share a scale, by type.
 GROUPS_OF = {"int4": (128, 64, 32, 16), "int5": (128, 64, 32), "int6": (128, 64, 32, 16), "int8": (128, 64, 32)}
 GROUPS_OF["table4"] = GROUPS_OF["int4"]
+# What the codes of MXFP4 stand for, as integers: twice the floats of 4 bits.
+MXFP4_TABLE = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0)
 SUPER_GROUP = 256  # inputs whose scales are multiples of the same number
 
 
@@ -87,6 +90,32 @@ class Quantized:
             return np.repeat(scales, self.group // group, 1)[:, : -(-self.codes.shape[1] // group)]
 
         return replace(self, group=group, scales=repeated(self.scales), minima=repeated(self.minima))
+
+
+def mxfp4_scales(exponents: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Returns the scales of blocks of MXFP4, [.., blocks] of float32, for the numbers of MXFP4_TABLE. `codes`: [..,
+    blocks, 32]. A block of zeros may have any scale, and gets 0, which all types of scales have."""
+    import numpy as np
+
+    scales = np.ldexp(np.float32(1), exponents.astype(np.int32) - 128)
+    return np.where((codes & 7 == 0).all(-1), np.float32(0), scales)
+
+
+def with_smallest_scales(matrices: Sequence[Quantized]) -> Sequence[Quantized]:
+    """Returns the same numbers, with float16 scales in place of float32 ones if those represent all of them exactly."""
+    if any(one.scale_type != "float32" for one in matrices):
+        return matrices
+    arrays = [array for one in matrices for array in (one.scales, one.minima) if array is not None]
+    return [replace(one, scale_type=smallest_scale_type(arrays)) for one in matrices]
+
+
+def smallest_scale_type(arrays: Sequence[np.ndarray]) -> str:
+    """Returns the smallest type of scales that represents these numbers exactly."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        exact = all(np.array_equal(array.astype(np.float16).astype(np.float32), array) for array in arrays)
+    return "float16" if exact else "float32"
 
 
 def _cut(array: np.ndarray | None, sharding: TensorSharding, number: int, each: int, fill: int = 0):

@@ -215,7 +215,13 @@ class PackedTensor:
 
     def _format(self) -> dict:
         packing = self.packing
-        return {"type": packing.type, "group": packing.group, "scales": packing.scales, "minima": packing.minima}
+        return {
+            "type": packing.type,
+            "group": packing.group,
+            "scales": packing.scales,
+            "minima": packing.minima,
+            "table": packing.table,
+        }
 
 
 def plan_packings(

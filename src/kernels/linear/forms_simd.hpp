@@ -57,6 +57,22 @@ struct FloatForm {
   static HWY_INLINE hn::Vec<Floats> Scaled(hn::Vec<Floats> scale, const RowGroup&) { return scale; }
 };
 
+// Pairs of bfloat16, multiplied as floats.
+struct FloatPairsForm : FloatForm {
+  struct Pair {
+    hn::Vec<Floats> low, high;
+  };
+  using Weight = Pair;
+  static HWY_INLINE Pair WeightOf(hn::Vec<Words> words) {
+    return {hn::BitCast(Floats(), hn::ShiftLeft<16>(words)),
+            hn::BitCast(Floats(), hn::And(words, hn::Set(Words(), 0xFFFF0000U)))};
+  }
+  static HWY_INLINE Pair InputOf(hn::Vec<Words> words) { return WeightOf(words); }
+  static HWY_INLINE Sum MulAdd(Sum sum, const Pair& weights, const Pair& input) {
+    return hn::MulAdd(weights.high, input.high, hn::MulAdd(weights.low, input.low, sum));
+  }
+};
+
 // Base of the integer forms: raw codes are accumulated, and sums start at -zero * (sum of the row's integers).
 struct IntegerSums {
   using Sum = hn::Vec<Integers>;

@@ -22,6 +22,8 @@ struct Scales {
   float scale = 0.0F, minimum = 0.0F;
 };
 
+bool by_magnitude(float a, float b) { return std::fabs(a) < std::fabs(b); }
+
 // Returns the scale and minimum that suit the values of a group best.
 Scales ideal_scales(const PackedFormat& format, const float* values, std::int64_t count) {
   const auto [low, high] = std::minmax_element(values, values + count);
@@ -30,8 +32,20 @@ Scales ideal_scales(const PackedFormat& format, const float* values, std::int64_
     return {*high / steps - *low / steps, *low};
   }
   const float extreme = std::fabs(*low) > std::fabs(*high) ? *low : *high;
+  if (format.type == WeightType::kTable4) {
+    const float most = std::fabs(*std::max_element(format.table.begin(), format.table.end(), by_magnitude));
+    return {most == 0.0F ? 0.0F : std::fabs(extreme) / most, 0.0F};
+  }
   if (format.type == WeightType::kInt8) return {std::fabs(extreme) / 127.0F, 0.0F};
   return {extreme / -static_cast<float>(format.zero()), 0.0F};
+}
+
+// Returns the code of the number in the table that is nearest to `value`.
+std::uint8_t nearest_code(const PackedFormat& format, double value) {
+  const auto distance = [value](float number) { return std::fabs(static_cast<double>(number) - value); };
+  const auto nearest = std::min_element(format.table.begin(), format.table.end(),
+                                        [&](float a, float b) { return distance(a) < distance(b); });
+  return static_cast<std::uint8_t>(nearest - format.table.begin());
 }
 
 // Quantizes `count` values; the rest of the group gets the code of zero.
@@ -39,6 +53,11 @@ void quantize(const PackedFormat& format, const float* values, std::int64_t coun
               std::uint8_t* codes) {
   const double inverse = scales.scale == 0.0F ? 0.0 : 1.0 / static_cast<double>(scales.scale);
   const double offset = static_cast<double>(scales.minimum);
+  if (format.type == WeightType::kTable4) {
+    std::fill(codes + count, codes + format.group, nearest_code(format, 0.0));
+    for (std::int64_t i = 0; i < count; ++i) codes[i] = nearest_code(format, static_cast<double>(values[i]) * inverse);
+    return;
+  }
   const double zero = format.zero(), largest = format.codes() - 1;
   std::fill(codes, codes + format.group, static_cast<std::uint8_t>(format.zero()));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -134,10 +153,6 @@ Status check(const WeightSource& source, const PackedFormat& format, std::int64_
   ACCORD_RETURN_IF_ERROR(check(format));
   const bool range = source.out > 0 && source.in > 0 && first >= 0 && first <= last && last <= source.out &&
                      first % kPanelWidth == 0 && (last % kPanelWidth == 0 || last == source.out);
-  if (format.type == WeightType::kTable4) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("{}: only codes are packed with a table", weight_name(source.out, source.in))};
-  }
   if (is_real(source.dtype) && range && bytes >= packed_bytes(format, source.out, source.in)) return {};
   return {StatusCode::kInvalidArgument,
           fmt::format("{}: outputs {} to {} of {} into {} bytes: sizes must be positive, ranges must consist of whole "

@@ -41,6 +41,8 @@ PanelKernels MakePanelKernels() {
   AddKernels<FloatForm, WideCodes<1, Int8ToFloats>, true>(kernels, Form::kFloat32, WeightType::kInt5);
   AddKernels<FloatForm, Int4ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt4);
   AddKernels<FloatForm, TableToFloats, true>(kernels, Form::kFloat32, WeightType::kTable4);
+  AddTileKernels<FloatPairsForm, true, kMaxPackedRows>(kernels, Form::kBFloat16, WeightType::kTable4);
+  AddKernels<FloatPairsForm, TableToPairs, true>(kernels, Form::kBFloat16, WeightType::kTable4);
   AddCodeTileKernels<HalvesForm, kMaxPackedRows>(kernels, Form::kInt16);
   AddKernels<HalvesForm, CodesToHalves<8>, true>(kernels, Form::kInt16, WeightType::kInt8);
   AddKernels<HalvesForm, WideCodes<2, CodesToHalves<8>>, true>(kernels, Form::kInt16, WeightType::kInt6);

@@ -2,6 +2,7 @@
 // The inner loops of products with packed weights, for the instruction set in use. Rows arrive prepared (rows.hpp).
 // Weights arrive as tiles: a range of inputs of one panel in the form that the loops read.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,10 +30,19 @@ struct RowGroup {
 
 constexpr std::int64_t kAccumulatorStride = kPanelWidth;
 
+/// The numbers of a table, as kernels look them up.
+struct TableValues {
+  std::array<float, 16> numbers{};
+  alignas(16) std::array<std::uint8_t, 16> integers{};  ///< plus 128, if all numbers are integers of 8 bits
+  /// The lower and upper bytes of the numbers rounded to bfloat16.
+  alignas(16) std::array<std::uint8_t, 16> low{}, high{};
+};
+TableValues table_values(const PackedFormat& format);
+
 /// What the codes of weights stand for.
 struct CodeValues {
-  int zero = 0;                    ///< the code of zero
-  const float* numbers = nullptr;  ///< kTable4: [16]
+  int zero = 0;                        ///< the code of zero
+  const TableValues* table = nullptr;  ///< for kTable4
 };
 
 /// accumulators[row][output] += rows * tile, input by input in ascending order, for any number of rows.
@@ -78,7 +88,8 @@ using UnpackKernel = void (*)(const UnpackCall& call);
 
 /// The kernels of an instruction set; nullptr where there is none.
 struct PanelKernels {
-  bool has_bfloat16 = false;  ///< has bfloat16 product instructions; otherwise Form::kBFloat16 has no kernels
+  /// Has bfloat16 product instructions; otherwise Form::kBFloat16 has kernels for kTable4 only.
+  bool has_bfloat16 = false;
   TileKernel tile[kForms][kPanelTypes] = {};      ///< for weights in a tile; by Form and WeightType
   TileKernel packed[kForms][kPanelTypes] = {};    ///< for packed weights, unpacked on the fly; by Form and WeightType
   UnpackKernel unpack[kForms][kPanelTypes] = {};  ///< by Form and WeightType; null if packed weights already are a tile

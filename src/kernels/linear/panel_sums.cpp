@@ -5,7 +5,10 @@
 #include "kernels/linear/panel_sums.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+
+#include "kernels/elementwise/row_kernels.hpp"
 
 namespace accord::kernels {
 
@@ -19,6 +22,20 @@ constexpr std::int64_t kMaxRowsWithoutPrefetch = 4;
 
 }  // namespace
 
+TableValues table_values(const PackedFormat& format) {
+  TableValues values;
+  if (format.type != WeightType::kTable4) return values;
+  values.numbers = format.table;
+  std::array<std::uint16_t, 16> halves{};
+  convert_between(DType::kFloat32, format.table.data(), DType::kBFloat16, halves.data(), 16);
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    values.low[i] = static_cast<std::uint8_t>(halves[i] & 0xFF);
+    values.high[i] = static_cast<std::uint8_t>(halves[i] >> 8);
+    if (format.has_integers()) values.integers[i] = static_cast<std::uint8_t>(static_cast<int>(format.table[i]) + 128);
+  }
+  return values;
+}
+
 PanelSums::PanelSums(const PackedMatrix& weights, const RowsLayout& layout, const std::byte* x, std::uint32_t* tile)
     : layout_(layout),
       x_(x),
@@ -30,7 +47,8 @@ PanelSums::PanelSums(const PackedMatrix& weights, const RowsLayout& layout, cons
       panels_per_unit_(panels_of(weights.out_unit)),
       panel_bytes_(static_cast<std::int64_t>(panel_bytes(layout.format, padded_in_, kPanelWidth))),
       full_(width_sizes(kPanelWidth)),
-      last_(width_sizes(panel_width(weights.out_unit, panels_per_unit_ - 1))) {}
+      last_(width_sizes(panel_width(weights.out_unit, panels_per_unit_ - 1))),
+      table_(table_values(layout.format)) {}
 
 PanelSums::Width PanelSums::width_sizes(std::int64_t width) const {
   const PackedFormat& format = layout_.format;
@@ -47,7 +65,7 @@ void PanelSums::run(const PackedMatrix& weights, std::int64_t panel, std::int64_
   std::fill(sums, sums + count * panel_floats, 0.0F);
   for (std::int64_t unit = 0; unit < weights.in_units; ++unit) {
     TileCall call;
-    call.codes = {layout_.format.zero(), layout_.format.table.data()};
+    call.codes = {layout_.format.zero(), &table_};
     call.scale_type = layout_.format.scale_type;
     call.has_minima = layout_.format.minimum == Minimum::kPerGroup;
     call.rows = rows;

@@ -40,6 +40,7 @@ class PanelSums {
   UnpackKernel unpack_;
   std::int64_t padded_in_, panels_per_unit_, panel_bytes_;
   Width full_, last_;
+  TableValues table_;
 };
 
 }  // namespace accord::kernels

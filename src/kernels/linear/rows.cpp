@@ -202,7 +202,8 @@ Result<RowsLayout> rows_layout(const PackedMatrix& weights, Arithmetic arithmeti
   if (arithmetic == Arithmetic::kBFloat16) {
     const bool pairs = format.quantized() || format.type == WeightType::kBFloat16;
     if (format.has_integers()) layout.form = Form::kInt16;
-    if (pairs && panel_kernels().has_bfloat16) layout.form = Form::kBFloat16;
+    const bool has_pairs = panel_kernels().has_bfloat16 || (format.quantized() && !format.has_integers());
+    if (pairs && has_pairs) layout.form = Form::kBFloat16;
   }
   const std::int64_t padded = padded_in(format, weights.in_unit);
   layout.chunk = std::min(padded, kChunkWords * inputs_per_word(layout.form));

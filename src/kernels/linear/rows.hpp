@@ -16,10 +16,11 @@ namespace accord::kernels {
 /// The precision in which rows are multiplied. Sums of products are always fp32.
 enum class Arithmetic : std::uint8_t {
   kFloat32,  ///< fp32
-  /// Rounded to bfloat16: exact for rows of bfloat16, and twice as fast on processors that multiply bfloat16. On other
-  /// processors, rows for weights of integers are rounded to integer multiples of max |x| / 32767 of each row and
-  /// group. The error is at most max |x| / 65534 per input, less than bfloat16 has for the largest one. There a group
-  /// with a NaN or an infinity gives NaN, and a group whose max |x| is at most 1e-33 counts as 0.
+  /// Rounded to bfloat16: exact for rows of bfloat16, and twice as fast on processors that multiply bfloat16. Numbers
+  /// of a table (kTable4) are rounded, too. On other processors, rows for weights of integers are rounded to integer
+  /// multiples of max |x| / 32767 of each row and group. The error is at most max |x| / 65534 per input, less than
+  /// bfloat16 has for the largest one. There a group with a NaN or an infinity gives NaN, and a group whose max |x| is
+  /// at most 1e-33 counts as 0.
   kBFloat16,
   /// For weights of integers only (PackedFormat::has_integers): rounded to integer multiples of max |x| / 127 of each
   /// row and group. The error is at most max |x| / 254 per input. A group with a NaN or an infinity gives NaN, and a

@@ -14,6 +14,8 @@
 
 #include <hwy/highway.h>
 
+#include <array>
+
 #include "kernels/half_simd.hpp"
 #include "kernels/linear/forms_simd.hpp"
 
@@ -87,11 +89,10 @@ constexpr int shift_of_int4(int index) { return 4 * (index / 2) + 16 * (index % 
 
 #if HWY_TARGET == HWY_AVX3
 // Looks the 16 numbers up in a table; the instruction uses the lowest four bits.
-struct TableToFloats : TileSource {
+struct LookedUpFloats : TileSource {
   static constexpr int kWords = 8;
   hn::Vec<Floats> numbers;
-  explicit HWY_INLINE TableToFloats(const CodeValues& codes)
-      : TileSource(codes), numbers(hn::LoadU(Floats(), codes.numbers)) {}
+  HWY_INLINE LookedUpFloats(const CodeValues& codes, hn::Vec<Floats> floats) : TileSource(codes), numbers(floats) {}
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     const auto index = hn::ShiftRight<shift_of_int4(kIndex)>(packed);
@@ -99,10 +100,14 @@ struct TableToFloats : TileSource {
   }
 };
 
-struct Int4ToFloats : TableToFloats {
-  explicit HWY_INLINE Int4ToFloats(const CodeValues& codes) : TableToFloats(codes) {
-    numbers = hn::Sub(hn::Iota(Floats(), 0.0F), hn::Set(Floats(), static_cast<float>(codes.zero)));
-  }
+struct Int4ToFloats : LookedUpFloats {
+  explicit HWY_INLINE Int4ToFloats(const CodeValues& codes)
+      : LookedUpFloats(codes, hn::Sub(hn::Iota(Floats(), 0.0F), hn::Set(Floats(), static_cast<float>(codes.zero)))) {}
+};
+
+struct TableToFloats : LookedUpFloats {
+  explicit HWY_INLINE TableToFloats(const CodeValues& codes)
+      : LookedUpFloats(codes, hn::LoadU(Floats(), codes.table->numbers.data())) {}
 };
 #else
 struct Int4ToFloats : TileSource {
@@ -122,7 +127,9 @@ struct TableToFloats : TileSource {
   static constexpr int kWords = 8;
   hn::Vec<Floats> low, high;
   explicit HWY_INLINE TableToFloats(const CodeValues& codes)
-      : TileSource(codes), low(hn::LoadU(Floats(), codes.numbers)), high(hn::LoadU(Floats(), codes.numbers + 8)) {}
+      : TileSource(codes),
+        low(hn::LoadU(Floats(), codes.table->numbers.data())),
+        high(hn::LoadU(Floats(), codes.table->numbers.data() + 8)) {}
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     constexpr int kShift = shift_of_int4(kIndex);
@@ -137,7 +144,8 @@ struct TableToFloats : TileSource {
 struct TableToFloats : TileSource {
   static constexpr int kWords = 8;
   const float* numbers;
-  explicit HWY_INLINE TableToFloats(const CodeValues& codes) : TileSource(codes), numbers(codes.numbers) {}
+  explicit HWY_INLINE TableToFloats(const CodeValues& codes)
+      : TileSource(codes), numbers(codes.table->numbers.data()) {}
   template <int kIndex>
   HWY_INLINE WordVector Get(WordVector packed) const {
     const auto index = hn::And(hn::ShiftRight<shift_of_int4(kIndex)>(packed), hn::Set(Words(), 0xFU));
@@ -146,6 +154,35 @@ struct TableToFloats : TileSource {
 };
 #endif
 #endif
+
+// Replaces each byte of `nibbles`, which is below 16, by that byte of `table`.
+HWY_INLINE WordVector LookUpBytes(const std::array<std::uint8_t, 16>& table, WordVector nibbles) {
+#if HWY_TARGET == HWY_SCALAR
+  const std::uint32_t word = hn::GetLane(nibbles);
+  std::uint32_t found = 0;
+  for (int byte = 0; byte < 32; byte += 8) found |= std::uint32_t{table[word >> byte & 0xF]} << byte;
+  return hn::Set(Words(), found);
+#else
+  const hn::Repartition<std::uint8_t, Words> d;
+  return hn::BitCast(Words(), hn::TableLookupBytes(hn::LoadDup128(d, table.data()), hn::BitCast(d, nibbles)));
+#endif
+}
+
+// Pairs of bfloat16 in the words of a tile. Bytes of the packed word hold inputs 0 4 1 5 in their lower halves, and
+// 2 6 3 7 in their upper ones.
+struct TableToPairs : TileSource {
+  static constexpr int kWords = 4;
+  const TableValues& table;
+  explicit HWY_INLINE TableToPairs(const CodeValues& codes) : TileSource(codes), table(*codes.table) {}
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+    const auto nibbles = hn::And(hn::ShiftRight<4 * (kIndex % 2)>(packed), hn::Set(Words(), 0x0F0F0F0FU));
+    const auto low = LookUpBytes(table.low, nibbles), high = LookUpBytes(table.high, nibbles);
+    const auto of_even = hn::Set(Words(), 0x00FF00FFU);
+    if constexpr (kIndex < 2) return hn::Or(hn::And(low, of_even), hn::ShiftLeft<8>(hn::And(high, of_even)));
+    return hn::Or(hn::And(hn::ShiftRight<8>(low), of_even), hn::AndNot(of_even, high));
+  }
+};
 
 // Returns the low four bits of each byte, then the high ones. rows.cpp orders its inputs to match.
 struct Int4ToBytes : TileSource {

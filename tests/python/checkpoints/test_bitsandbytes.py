@@ -176,3 +176,22 @@ def test_a_broken_checkpoint_is_refused_by_name(tmp_path, case):
     )
     with pytest.raises(accord.ExportError, match=message):
         accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord")
+
+
+def test_new_weights_are_rounded_to_the_table(tmp_path):
+    write_checkpoint(
+        tmp_path / "llama",
+        make_small_llama(**SIZES),
+        CONFIG,
+        tensors_of,
+        lambda name, weight: FourBits(name, weight, "nf4", nested=False),
+    )
+    path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord")
+    other = make_small_llama(seed=1, **SIZES)
+    ids, rows = np.arange(7), np.arange(7)
+    with accord.load(str(path)) as engine:
+        engine.load_weights(other.state_dict())
+        logits = torch.from_dlpack(engine.run(ids, rows, rows)[0]).clone()
+    with torch.no_grad():
+        expected = other(torch.from_numpy(ids)[None]).logits[0]
+    assert float((logits - expected).norm()) < 0.3 * float(expected.norm())

@@ -56,14 +56,14 @@ def test_quantized_matrices_of_fused_layers_and_experts_keep_their_bits(name, ki
 
 
 @pytest.mark.slow
-def test_experts_of_mxfp4_keep_their_numbers_in_5_bits(text_model, tmp_path):
+def test_experts_of_mxfp4_keep_their_codes(text_model, tmp_path):
     vocabulary = len(text_model.tokenizer)
     model = rounded(make_small("gpt-oss", vocabulary), "MXFP4")
     file = write(tmp_path / "model.gguf", model, text_model.tokenizer, ("MXFP4",))
     path = accord.export_gguf(file, path=tmp_path / "model.accord")
     of_experts = [tensor for tensor in accord.inspect(path)["quantized"] if ".experts." in tensor["tensor"]]
     assert len(of_experts) == 3 * model.config.num_hidden_layers
-    assert {(tensor["type"], tensor["error"]) for tensor in of_experts} == {("int5", 0.0)}
+    assert {(tensor["type"], tensor["error"]) for tensor in of_experts} == {("table4", 0.0)}
     ids = np.random.default_rng(0).integers(0, vocabulary, 100)
     torch.testing.assert_close(logits_of_engine(path, ids), logits_of(model, ids), rtol=1e-4, atol=1e-4)
 

@@ -132,8 +132,7 @@ struct TestWeight {
   }
   /// Returns the scaled weights as the arithmetic sees them.
   const std::vector<double>& seen(Arithmetic arithmetic) const {
-    const bool rounds = format.type == WeightType::kTable4 && panel_kernels().has_bfloat16;
-    return rounds && arithmetic == Arithmetic::kBFloat16 ? pairs : scaled;
+    return format.type == WeightType::kTable4 && arithmetic == Arithmetic::kBFloat16 ? pairs : scaled;
   }
   void fill_floats(const std::vector<float>& values) {
     const DType type = format.type == WeightType::kFloat32    ? DType::kFloat32

@@ -149,7 +149,6 @@ TEST_P(Product, of_a_shard_of_outputs_is_bit_identical_to_the_whole) {
   constexpr std::int64_t kOut = 192, kIn = 160;
   const std::vector<float> values = random_floats(kOut * kIn, 8), x = random_floats(kIn, 9);
   for (const PackedFormat& format : all_formats()) {
-    if (format.type == WeightType::kTable4) continue;  // only codes are packed with a table
     const auto multiply = [&](std::int64_t first, std::int64_t count) {
       WeightSource source;
       source.data = values.data() + first * kIn;
