@@ -39,6 +39,8 @@ ATTENTIONS = (
 )
 # Query, key and value of each head side by side, and the output projection.
 FUSED_ATTENTIONS = (("*.attention.query_key_value", "*.attention.dense"),)  # GPT-NeoX
+# The layer that computes the queries of latent attention.
+QUERIES_OF_LATENT = ("q_b_proj", "q_proj")
 # Layers divided along their outputs, and the layer that takes these outputs as its inputs.
 INNER = (
     (("*.gate_up_proj.gate", "*.gate_up_proj.up"), "*.down_proj"),
@@ -148,11 +150,13 @@ def _latent_attentions(names: _Names) -> list[dict[str, Column | Row]]:
     families = []
     for pattern, paths in found.items():
         attention = names.model.get_submodule(paths[0])
-        query = "q_proj" if getattr(attention, "q_b_proj", None) is None else "q_b_proj"
+        layers = {name: getattr(attention, name, None) for name in QUERIES_OF_LATENT}
+        query = next((name for name, layer in layers.items() if isinstance(layer, torch.nn.Linear)), None)
+        if query is None or not isinstance(getattr(attention, "o_proj", None), torch.nn.Linear):
+            continue
         key, value = (attention.kv_b_proj.get_submodule(part).weight for part in ("key", "value"))
-        unit = attention.get_submodule(query).out_features // len(key)
-        styles = {query: Column(unit=unit), "kv_b_proj.key": Column(unit=1), "kv_b_proj.value": Column(unit=1)}
-        styles["o_proj"] = Row(unit=value.shape[1])
+        styles = {query: Column(unit=layers[query].out_features // len(key)), "o_proj": Row(unit=value.shape[1])}
+        styles |= {"kv_b_proj.key": Column(unit=1), "kv_b_proj.value": Column(unit=1)}
         only_these = all(len(names.of(f"{pattern}.{layer}")) == len(paths) for layer in styles)
         for path in [pattern] if only_these else paths:
             families.append({f"{path}.{layer}": style for layer, style in styles.items()})

@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "engine/graph/node_access.hpp"
+#include "engine/graph/ops.hpp"
 #include "engine/package/sharding_rules.hpp"
 #include "engine/partition/carry.hpp"
 #include "engine/partition/expert_exchange.hpp"
@@ -84,7 +85,7 @@ class Partitioner {
   Status divide(const TensorEntry& entry, ValueId value, TensorPart& part) {
     const Sharding& sharding = *entry.sharding;
     const GroupPlace& here = place(sharding.group);
-    if (here.size == 1 && (!canonical() || is_of_experts(sharding, entry))) return Status();
+    if (here.size == 1 && (!canonical() || is_of_experts(sharding, entry, value))) return Status();
     const std::int64_t size = entry.shape[static_cast<std::size_t>(sharding.dim)];
     const Shard shard{sharding.group, sharding.dim, sharding.unit, entry.units(), sharding.together, sharding.copies};
     const auto units = units_of_rank(sharding, shard.units, here.rank, here.size);
@@ -170,8 +171,11 @@ class Partitioner {
     return Status();
   }
 
-  static bool is_of_experts(const Sharding& sharding, const TensorEntry& entry) {
-    return entry.shape.size() == 3 && sharding.dim == 0;
+  bool is_of_experts(const Sharding& sharding, const TensorEntry& entry, ValueId value) const {
+    if (entry.shape.size() != 3 || sharding.dim != 0) return false;
+    return std::none_of(whole_.nodes.begin(), whole_.nodes.end(), [&](const Node& node) {
+      return node.op == kHeadLinear && tensor_argument(node, "weight") == value;
+    });
   }
 
   // Ranks with the same rows each run all rows through their own experts, and the results are added up. Ranks that

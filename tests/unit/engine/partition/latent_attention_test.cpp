@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/graph/node_access.hpp"
 #include "engine/graph/ops.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/program/batch.hpp"
@@ -15,9 +16,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Returns rank 1 of 2 of an attention with a matrix for each query head before and after it, and a row-parallel layer.
-/// `divided`: the matrices of heads that have a sharding.
-Result<Partition> latent_attention(int kv_heads, const std::vector<std::string>& divided) {
+/// Returns a rank's part of an attention with a matrix for each query head before and after it, and a row-parallel
+/// layer. `divided`: the matrices of heads that have a sharding.
+Result<Partition> latent_attention(int kv_heads, const std::vector<std::string>& divided, GroupPlace place = {1, 2},
+                                   int canonical_ranks = 0) {
   GraphWriter writer;
   writer.symbol("l", 1, 64);
   const ValueId x = writer.input("x", shape_of({"l", "6", "4"}));
@@ -44,7 +46,7 @@ Result<Partition> latent_attention(int kv_heads, const std::vector<std::string>&
   writer.output(writer.node("aten.linear.default", {{"input", of(joined)}, {"weight", of(out)}}, shape_of({"l", "4"})));
   std::map<std::string, Sharding> shardings = {{"out", {"tp", 1, 3}}};
   for (const std::string& name : divided) shardings[name] = {"tp", 0, 1};
-  return partition(writer.graph(), manifest_of(writer.graph(), shardings), {{"tp", {1, 2}}});
+  return partition(writer.graph(), manifest_of(writer.graph(), shardings), {{"tp", place}}, canonical_ranks);
 }
 
 TEST(PartitionLatentAttention, ranks_share_the_query_heads_of_one_key_head_that_each_has) {
@@ -67,6 +69,16 @@ TEST(PartitionLatentAttention, ranks_share_the_query_heads_of_one_key_head_that_
   EXPECT_EQ(layer.head_dim, 8);
   EXPECT_EQ(layer.value_dim, 5);
   EXPECT_EQ(layer.value_place, kernels::ValuePlace::kInKeys);
+}
+
+TEST(PartitionLatentAttention, heads_of_one_rank_are_divided_like_its_products_if_ranks_are_canonical) {
+  const Result<Partition> part = latent_attention(1, {"before", "after"}, {0, 1}, 3);
+  ASSERT_TRUE(part.ok()) << part.status().to_string();
+  const std::vector<Node>& nodes = part->graph.nodes;
+  const auto linear =
+      std::find_if(nodes.begin(), nodes.end(), [](const Node& node) { return op_family(node.op) == "aten.linear"; });
+  ASSERT_NE(linear, nodes.end());
+  EXPECT_EQ(linear->arguments.at("pieces"), Argument(SymbolicInt(3)));
 }
 
 TEST(PartitionLatentAttention, matrices_that_do_not_fit_their_inputs_and_several_key_heads_are_rejected) {
