@@ -44,11 +44,11 @@ def by_layers(model: torch.nn.Module, codes: Mapping[str, Codes]) -> dict[str, K
     store; these have the model's dtype."""
     with taken_apart(model), latent_heads(model):
         shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
+    latent = {name.removesuffix("key.weight") for name in shapes if name.endswith(".kv_b_proj.key.weight")}
     widened: list[str] = []
     linears: dict[str, Kept] = {}
     for name, one in codes.items():
-        is_transposed = name.replace("_proj.", "_proj.key.") in shapes
-        if not is_transposed and not EXPERT.fullmatch(name):
+        if name.removesuffix("weight") not in latent and not EXPERT.fullmatch(name):
             kept = _kept([one])
             linears |= {name: kept[0]} if kept else {}
             widened += [] if kept else [name]

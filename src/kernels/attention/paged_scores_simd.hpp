@@ -105,45 +105,48 @@ HWY_INLINE void ScoreGroups(const Tile& tile, std::int64_t first, std::int64_t t
 }
 
 // Adds up 16 lanes as a balanced tree.
-HWY_INLINE float SumOfLanes(const Vector (&pieces)[kPieces]) {
-  HWY_ALIGN float lanes[kTokenGroup];
-  for (std::size_t piece = 0; piece < kPieces; ++piece) hn::Store(pieces[piece], Floats(), lanes + piece * kLanes);
+HWY_INLINE float TreeSum(float* lanes) {
   for (std::size_t half = kTokenGroup / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
   }
   return lanes[0];
 }
+HWY_INLINE float SumOfLanes(const Vector (&pieces)[kPieces]) {
+  HWY_ALIGN float lanes[kTokenGroup];
+  for (std::size_t piece = 0; piece < kPieces; ++piece) hn::Store(pieces[piece], Floats(), lanes + piece * kLanes);
+  return TreeSum(lanes);
+}
 
 // Computes the scores of kQueries queries, starting at `first`, with kTokens keys that are rows of one block, starting
-// at `token`.
+// at `token`. One piece of the lanes after the other, so that its sums fit into registers.
 template <typename T, std::size_t kQueries, std::size_t kTokens>
 HWY_INLINE void ScoreRows(const Tile& tile, std::int64_t first, std::int64_t token, std::int64_t at) {
   const Floats d;
   const std::int64_t width = tile.call->cache.key_width();
   const T* const keys = Row<T>(tile, tile.call->cache.keys, width, token);
   const float* const q = tile.q + first * width;
-  Vector sums[kTokens][kQueries][kPieces];
-  for (auto& of_token : sums) {
-    for (auto& query : of_token) {
-      for (Vector& piece : query) piece = hn::Zero(d);
+  HWY_ALIGN float lanes[kTokens][kQueries][kTokenGroup];
+  for (std::size_t piece = 0; piece < kPieces; ++piece) {
+    Vector sums[kTokens][kQueries];
+    for (auto& of_token : sums) {
+      for (Vector& sum : of_token) sum = hn::Zero(d);
     }
-  }
-  for (std::int64_t i = 0; i < width; i += kTokenGroup) {
-    for (std::size_t piece = 0; piece < kPieces; ++piece) {
-      const std::int64_t element = i + static_cast<std::int64_t>(piece * kLanes);
+    for (auto i = static_cast<std::int64_t>(piece * kLanes); i < width; i += kTokenGroup) {
       Vector k[kTokens];
-      for (std::size_t of = 0; of < kTokens; ++of)
-        k[of] = LoadCached(keys + static_cast<std::int64_t>(of) * width + element);
+      for (std::size_t of = 0; of < kTokens; ++of) k[of] = LoadCached(keys + static_cast<std::int64_t>(of) * width + i);
       for (std::size_t query = 0; query < kQueries; ++query) {
-        const Vector elements = hn::LoadU(d, q + static_cast<std::int64_t>(query) * width + element);
-        for (std::size_t of = 0; of < kTokens; ++of)
-          sums[of][query][piece] = hn::MulAdd(k[of], elements, sums[of][query][piece]);
+        const Vector elements = hn::LoadU(d, q + static_cast<std::int64_t>(query) * width + i);
+        for (std::size_t of = 0; of < kTokens; ++of) sums[of][query] = hn::MulAdd(k[of], elements, sums[of][query]);
       }
+    }
+    for (std::size_t of = 0; of < kTokens; ++of) {
+      for (std::size_t query = 0; query < kQueries; ++query)
+        hn::Store(sums[of][query], d, lanes[of][query] + piece * kLanes);
     }
   }
   for (std::size_t query = 0; query < kQueries; ++query) {
     float* const scores = tile.scores + (first + static_cast<std::int64_t>(query)) * kChunkTokens + at;
-    for (std::size_t of = 0; of < kTokens; ++of) scores[of] = SumOfLanes(sums[of][query]);
+    for (std::size_t of = 0; of < kTokens; ++of) scores[of] = TreeSum(lanes[of][query]);
   }
 }
 
@@ -173,14 +176,15 @@ void ScoreQueries(const Tile& tile, std::int64_t first, std::int64_t begin, std:
 // Computes the scores of all queries of the tile with keys that are rows. The queries read a few keys together.
 template <typename T>
 void ScoreRowsOfTile(const Tile& tile, std::int64_t begin, std::int64_t end) {
-  constexpr std::size_t kSide = kLanes == static_cast<std::size_t>(kTokenGroup) ? 4 : 2;  // as many sums as registers
-  constexpr auto kStep = static_cast<std::int64_t>(kSide);
+  // As many sums as fit into registers.
+  constexpr std::size_t kTokens = 4, kQueries = kLanes == static_cast<std::size_t>(kTokenGroup) ? 4 : 2;
+  constexpr auto kStep = static_cast<std::int64_t>(kQueries);
   const std::int64_t stop = round_up(end, kTokenGroup);
-  for (std::int64_t token = begin / kTokenGroup * kTokenGroup; token < stop; token += kStep) {
+  for (std::int64_t token = begin / kTokenGroup * kTokenGroup; token < stop; token += kTokens) {
     std::int64_t first = 0;
     for (; first + kStep <= tile.queries; first += kStep)
-      ScoreRows<T, kSide, kSide>(tile, first, token, token - tile.chunk);
-    for (; first < tile.queries; ++first) ScoreRows<T, 1, kSide>(tile, first, token, token - tile.chunk);
+      ScoreRows<T, kQueries, kTokens>(tile, first, token, token - tile.chunk);
+    for (; first < tile.queries; ++first) ScoreRows<T, 1, kTokens>(tile, first, token, token - tile.chunk);
   }
 }
 

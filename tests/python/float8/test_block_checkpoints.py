@@ -50,6 +50,17 @@ FAMILIES = {
         )
     ),
 }
+LATENT = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 320,
+    "first_k_dense_replace": 2,
+    "q_lora_rank": 160,
+    "kv_lora_rank": 64,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 32,
+    "v_head_dim": 32,
+}
 Q = "model.layers.1.self_attn.q_proj"
 
 
@@ -172,6 +183,17 @@ def test_experts_may_be_sharded_one_by_one(ranks, tmp_path):
     assert groups_of(path)["mlp.experts.down_proj"] == 128
     for given in ranks(2).run(run_on_a_rank, str(path), IDS):
         torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
+
+
+def test_matrices_of_the_heads_of_latent_attention_become_wider(ranks, tmp_path):
+    torch.manual_seed(0)
+    given = transformers.DeepseekV3ForCausalLM(transformers.DeepseekV3Config(**EXPERTS | LATENT)).eval()
+    model, _ = write_checkpoint(tmp_path / "latent", given, FP8)
+    path = accord.export_checkpoint(tmp_path / "latent", path=tmp_path / "latent.accord", dtype="float32")
+    groups = groups_of(path)
+    assert groups["self_attn.q_b_proj.weight"] == 128 and not any("kv_b_proj" in name for name in groups)
+    for logits in ranks(2).run(run_on_a_rank, str(path), IDS):
+        torch.testing.assert_close(torch.from_numpy(logits), logits_of(model), rtol=1e-4, atol=1e-5)
 
 
 def test_modelopt_may_describe_quantization_in_a_separate_file(tmp_path):
