@@ -33,14 +33,16 @@ def read_float8(
         name: codes_of(name, tensors, block) for name, tensor in tensors.items() if tensor.dtype == torch.float8_e4m3fn
     }
     scales = {f"{name.removesuffix('.weight')}.{one}" for name in codes for one in SCALES}
-    rest = {}
-    for name, tensor in tensors.items():
-        if name.endswith(SCALES):
-            if name not in scales:
-                raise ExportError(f'"{name}" has no weight of 8-bit floats beside it')
-        elif name not in codes and not LEFT_OUT.fullmatch(name):
-            rest[name] = tensor
-    return codes, plain_numbers(rest, "float8_e4m3fn")
+    rest = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name not in codes and not name.endswith(SCALES) and not LEFT_OUT.fullmatch(name)
+    }
+    numbers = plain_numbers(rest, "float8_e4m3fn")
+    for name in tensors:
+        if name.endswith(SCALES) and name not in scales:
+            raise ExportError(f'"{name}" has no weight of 8-bit floats beside it')
+    return codes, numbers
 
 
 def codes_of(name: str, tensors: Mapping[str, torch.Tensor], block: tuple[int, int] | None) -> Float8Codes:

@@ -77,19 +77,13 @@ def by_layers(model: torch.nn.Module, codes: Mapping[str, Codes]) -> dict[str, K
 def _split(linears: Mapping[str, Kept], shapes: Mapping[str, torch.Size]) -> dict[str, Kept]:
     """Returns the codes with those of fused layers split."""
     rows = {name: torch.arange(len(one.codes))[:, None] for name, one in linears.items()}
-    whole_of = {id(part): name for name, part in rows.items()}
-    found: dict[str, Kept] = dict(linears)
-    for name, part in by_package_names(rows, shapes).items():
-        if id(part) in whole_of:
-            continue
-        whole = next(one for one, all_rows in rows.items() if _is_part(part, all_rows))
-        found.pop(whole, None)
-        found[name] = rows_of(linears[whole], int(part[0]), int(part[-1]) + 1)
+    whole_of = {numbers.untyped_storage().data_ptr(): name for name, numbers in rows.items()}
+    found = {}
+    for name, numbers in by_package_names(rows, shapes).items():
+        whole = linears[whole_of[numbers.untyped_storage().data_ptr()]]
+        is_part = len(numbers) < len(whole.codes)
+        found[name] = rows_of(whole, int(numbers[0]), int(numbers[-1]) + 1) if is_part else whole
     return found
-
-
-def _is_part(part: torch.Tensor, whole: torch.Tensor) -> bool:
-    return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
 
 
 def _experts(codes: Mapping[str, Codes]) -> dict[str, dict[str, list[Codes]]]:

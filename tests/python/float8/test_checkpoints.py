@@ -211,7 +211,7 @@ def test_other_checkpoints_are_rejected(tmp_path):
     config = json.loads((tmp_path / "llama/config.json").read_text())
     for change, words in (
         ({"quant_method": "fp6"}, 'did you mean "fp8"'),
-        ({"quant_method": "awq"}, '"awq"; known are'),
+        ({"quant_method": "spqr"}, '"spqr"; known are'),
     ):
         other = shutil.copytree(tmp_path / "llama", tmp_path / change["quant_method"])
         (other / "config.json").write_text(json.dumps(config | {"quantization_config": change}))
