@@ -75,8 +75,8 @@ if TYPE_CHECKING:
     from accord.jit.compiled_graph import compilation_report
     from accord.jit.modules import compile
     from accord.jit.report import CompilationReport
+    from accord.package.formats import Fp8, Int4, Int8
     from accord.package.sharding import Column, Expert, Row
-    from accord.package.weights import Fp8, Int4, Int8
 
 __all__ = [
     "Aborted",
@@ -163,10 +163,10 @@ _ON_FIRST_USE = {
     "CompilationReport": "accord.jit.report",
     "Expert": "accord.package.sharding",
     "ExportError": "accord.graph.errors",
-    "Fp8": "accord.package.weights",
+    "Fp8": "accord.package.formats",
     "GeneratedText": "accord.engines.text_generation",
-    "Int4": "accord.package.weights",
-    "Int8": "accord.package.weights",
+    "Int4": "accord.package.formats",
+    "Int8": "accord.package.formats",
     "Program": "accord.engines.program",
     "Row": "accord.package.sharding",
     "UnsupportedOpError": "accord.graph.errors",

@@ -31,9 +31,9 @@ from accord.checkpoints.reading import (
 from accord.exporter.export import export
 from accord.graph.explanations import told_of
 from accord.graph.traced import check_arguments
+from accord.package.formats import Format
 from accord.package.progress import Progress
 from accord.package.sharding import Column, Expert, Row
-from accord.package.weights import Format
 
 # By `quant_method`.
 READERS = {

@@ -38,6 +38,7 @@ from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
 from accord.jit.saving import save_compiled, save_whole
 from accord.package.checkpoint_files import find_references
+from accord.package.formats import Format
 from accord.package.producer import producer
 from accord.package.progress import Progress, terminal_progress
 from accord.package.sharding import (
@@ -49,7 +50,7 @@ from accord.package.sharding import (
     apply_rules,
     plan_sharding,
 )
-from accord.package.weights import Format, plan_packings
+from accord.package.weights import plan_packings
 from accord.package.writer import write_package
 
 

@@ -35,9 +35,9 @@ from accord.graph.modules import parts_of
 from accord.graph.traced import check_arguments
 from accord.package.codes import Quantized, with_smallest_scales
 from accord.package.expert_codes import QuantizedExperts, QuantizedStack, rows_of
+from accord.package.formats import Int4, Int8
 from accord.package.progress import Progress
 from accord.package.sharding import Column, Row
-from accord.package.weights import Int4, Int8
 
 DTYPES = ("float32", "bfloat16", "float16")
 

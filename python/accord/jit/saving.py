@@ -19,6 +19,7 @@ from accord.jit.partitioning import Block, counts, is_collective, is_number, is_
 from accord.jit.torch_partition import TorchPartition, torch_partition
 from accord.package.call_structure import CallStructure, constant_entry, spec_to_text
 from accord.package.checkpoint_files import find_references
+from accord.package.formats import Format
 from accord.package.program import (
     EngineToWrite,
     ProgramPart,
@@ -29,7 +30,7 @@ from accord.package.program import (
 )
 from accord.package.progress import Progress
 from accord.package.sharding import ShardingPlan
-from accord.package.weights import Format, plan_packings
+from accord.package.weights import plan_packings
 from accord.process_groups import logical_name, process_group
 
 if TYPE_CHECKING:
