@@ -139,7 +139,7 @@ TEST(Tokenizer, threads_get_the_same_ids) {
 TEST(Tokenizer, errors_name_the_file_and_the_key) {
   const auto message = [](const std::string& json) { return Tokenizer::parse(json, "my.json").status().to_string(); };
   EXPECT_THAT(message("{"), HasSubstr("corrupt: my.json: "));
-  EXPECT_THAT(message(tokenizer_json(R"({"type": "Unigram"})")), HasSubstr("unsupported: my.json: model.type: "));
+  EXPECT_THAT(message(tokenizer_json(R"({"type": "WordLevel"})")), HasSubstr("unsupported: my.json: model.type: "));
   EXPECT_THAT(message(tokenizer_json(kLower, R"("decodr": null,)")),
               HasSubstr("my.json: unknown key \"decodr\"; did you mean \"decoder\"?"));
   EXPECT_THAT(
