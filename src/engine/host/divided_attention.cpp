@@ -4,7 +4,6 @@
 #include "engine/host/divided_attention.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/rounding.hpp"
 #include "engine/host/attention_rows.hpp"

@@ -8,12 +8,12 @@ from tiers import mostly_slow
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from served_answers import answers, greedy  # noqa: E402
 from small_models import small_model  # noqa: E402
 from thread_ranks import on_threads  # noqa: E402
 
 import accord  # noqa: E402
 
-NEW = 6
 # Grouped queries; a window and a cap; sinks; biases by distance; a window; values in keys; chunks.
 TYPES = ("llama", "gemma2", "gpt_oss", "bloom", "mistral", "deepseek_v3", "llama4_text")
 
@@ -22,27 +22,6 @@ def prompts():
     """Within the first part of a block, over several blocks, and one that begins as another one does."""
     made = [np.random.default_rng(length).integers(3, 300, length).tolist() for length in (5, 40, 150)]
     return [*made, [*made[-1][:96], 7, 8, 9]]
-
-
-@torch.no_grad()
-def greedy(model, prompt):
-    ids = list(prompt)
-    for _ in range(NEW):
-        ids.append(int(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
-    return ids[len(prompt) :]
-
-
-def answers(language_model):
-    """Returns the tokens of each prompt's samples, which are computed together."""
-    streams = [language_model.submit(prompt, max_new_tokens=NEW, samples=2) for prompt in prompts()]
-    found = []
-    for stream in streams:
-        tokens = [[], []]
-        for event in stream:
-            if event.token is not None:
-                tokens[event.sample].append(event.token)
-        found.append(tokens)
-    return found
 
 
 def groups_of(comm, tp):
@@ -65,7 +44,7 @@ def test_answers_equal_those_of_transformers(model_type, tp, cp, tmp_path):
             )
             if comm.rank != 0:
                 return made.follow()
-            found = [answers(made) for _ in range(2)]  # the second time, the prompts' blocks are there
+            found = [answers(made, prompts()) for _ in range(2)]  # the second time, the prompts' blocks are there
             made.stop()
             return found
 

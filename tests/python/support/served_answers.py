@@ -29,9 +29,9 @@ def greedy(model: torch.nn.Module, prompt: list[int]) -> list[int]:
     return ids[len(prompt) :]
 
 
-def answers(language_model: accord.LanguageModel) -> list[list[list[int]]]:
-    """Returns the tokens of each prompt's samples. All are computed together, in steps of at most 20 rows."""
-    streams = [language_model.submit(prompt, max_new_tokens=NEW, samples=2) for prompt in prompts()]
+def answers(language_model: accord.LanguageModel, given: list[list[int]]) -> list[list[list[int]]]:
+    """Returns the tokens of two samples of each given prompt. All are computed together."""
+    streams = [language_model.submit(prompt, max_new_tokens=NEW, samples=2) for prompt in given]
     found = []
     for stream in streams:
         tokens = [[], []]
@@ -54,7 +54,7 @@ def check_answers(model: torch.nn.Module, path: Path, ranks: int, **options: obj
             )
             if comm.rank != 0:
                 return made.follow()
-            found = [answers(made) for _ in range(2)]  # the second time, the prompts' blocks are there
+            found = [answers(made, prompts()) for _ in range(2)]  # the second time, the prompts' blocks are there
             made.stop()
             return found
 
