@@ -21,7 +21,6 @@ namespace accord::tokenizer {
 namespace {
 
 constexpr std::uint32_t kNone = UINT32_MAX;
-constexpr TokenId kNoToken = -1;
 constexpr std::size_t kMaxKeptSymbols = 1 << 16;  // symbols for which a thread keeps memory between words
 
 struct Symbol {
@@ -53,12 +52,14 @@ struct BpeOptions {
 class Bpe : public Model {
  public:
   Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options)
-      : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)), options_(std::move(options)) {
+      : vocabulary_(std::move(vocabulary)),
+        merges_(std::move(merges)),
+        options_(std::move(options)),
+        fallback_(byte_tokens(vocabulary_)) {
     if (options_.unk_token) unknown_ = vocabulary_.id_of(*options_.unk_token);
     for (std::size_t byte = 0; byte < 256; ++byte) {
       const auto value = static_cast<char>(byte);
       of_byte_[byte] = vocabulary_.id_of(encode_bytes({&value, 1})).value_or(kNoToken);
-      fallback_[byte] = vocabulary_.id_of(fmt::format("<0x{:02X}>", byte)).value_or(kNoToken);
     }
   }
 
@@ -183,8 +184,8 @@ class Bpe : public Model {
   MergeTable merges_;
   BpeOptions options_;
   std::optional<TokenId> unknown_;
-  std::array<TokenId, 256> of_byte_ = {};   // the byte's character in GPT-2's alphabet
-  std::array<TokenId, 256> fallback_ = {};  // the token "<0x41>"
+  std::array<TokenId, 256> of_byte_ = {};  // the byte's character in GPT-2's alphabet
+  ByteTokens fallback_;
 };
 
 Result<MergeTable> make_merges(const ModelLists& lists, const JsonNode& node, const Vocabulary& vocabulary,

@@ -81,7 +81,8 @@ class TokenTree {
 class Unigram : public Model {
  public:
   Unigram(Vocabulary vocabulary, const ScoredTokens& tokens, std::optional<TokenId> unknown, bool byte_fallback)
-      : vocabulary_(std::move(vocabulary)), tree_(tokens), unknown_(unknown), byte_fallback_(byte_fallback) {
+      : vocabulary_(std::move(vocabulary)), tree_(tokens), unknown_(unknown) {
+    if (byte_fallback) bytes_ = byte_tokens(vocabulary_);
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [token, score] : tokens) {
       scores_.push_back(score);
@@ -102,7 +103,7 @@ class Unigram : public Model {
       const auto improve = [&](std::size_t end, double score, TokenId id) {
         Step& step = best[end];
         const double sum = best[at].score + score;
-        if (step.id == kNone || sum > step.score) step = {sum, at, id};
+        if (step.id == kNoToken || sum > step.score) step = {sum, at, id};
       };
       tree_.for_each_prefix(word.substr(at), [&](std::size_t length, TokenId id) {
         improve(at + length, scores_[static_cast<std::size_t>(id)], id);
@@ -136,27 +137,20 @@ class Unigram : public Model {
   }
 
  private:
-  static constexpr TokenId kNone = -1;
   /// The last token of the best way to divide the bytes up to some place.
   struct Step {
     double score = 0;
     std::size_t begin = 0;
-    TokenId id = kNone;
+    TokenId id = kNoToken;
   };
 
   // Adds the token of a piece, or those of its bytes, or the unknown one.
   void add(std::string_view piece, std::vector<TokenId>& ids) const {
     if (const auto id = vocabulary_.id_of(piece)) return ids.push_back(*id);
-    const std::size_t before = ids.size();
-    bool has_all = byte_fallback_;
-    for (std::size_t i = 0; i < piece.size() && has_all; ++i) {
-      const auto id = vocabulary_.id_of(fmt::format("<0x{:02X}>", static_cast<unsigned char>(piece[i])));
-      has_all = id.has_value();
-      if (has_all) ids.push_back(*id);
-    }
-    if (has_all) return;
-    ids.resize(before);
-    ids.push_back(*unknown_);
+    const auto id_of = [&](char c) { return (*bytes_)[static_cast<unsigned char>(c)]; };
+    if (!bytes_ || std::ranges::any_of(piece, [&](char c) { return id_of(c) == kNoToken; }))
+      return ids.push_back(*unknown_);
+    for (const char c : piece) ids.push_back(id_of(c));
   }
 
   Vocabulary vocabulary_;
@@ -164,7 +158,7 @@ class Unigram : public Model {
   std::vector<double> scores_;
   std::optional<TokenId> unknown_;
   double unknown_score_ = 0;
-  bool byte_fallback_;
+  std::optional<ByteTokens> bytes_;  // of unknown characters, if the model has byte_fallback
 };
 
 }  // namespace

@@ -20,6 +20,13 @@ Result<Vocabulary> Vocabulary::make(std::optional<std::vector<std::pair<std::str
   return result;
 }
 
+ByteTokens byte_tokens(const Vocabulary& vocabulary) {
+  ByteTokens tokens;
+  for (std::size_t byte = 0; byte < tokens.size(); ++byte)
+    tokens[byte] = vocabulary.id_of(fmt::format("<0x{:02X}>", byte)).value_or(kNoToken);
+  return tokens;
+}
+
 Result<TokenId> read_token_id(const JsonNode& node) {
   const auto& json = node.json();
   if (!json.is_number_unsigned() || json.get<std::uint64_t>() > kMaxTokenId) {

@@ -1,6 +1,7 @@
 #pragma once
 // Tokens and their ids.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,6 +42,11 @@ class Vocabulary {
 };
 
 inline constexpr TokenId kMaxTokenId = INT32_MAX;
+
+inline constexpr TokenId kNoToken = -1;
+/// The ids of the tokens <0x00> to <0xFF>, which stand for bytes; kNoToken where the vocabulary has none.
+using ByteTokens = std::array<TokenId, 256>;
+ByteTokens byte_tokens(const Vocabulary& vocabulary);
 
 /// Reads an id of up to 31 bits.
 Result<TokenId> read_token_id(const JsonNode& node);
