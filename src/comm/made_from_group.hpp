@@ -1,5 +1,5 @@
 #pragma once
-// What ends with a group.
+// Things that end with a group.
 
 #include <string_view>
 

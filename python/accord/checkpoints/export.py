@@ -62,9 +62,9 @@ def export_checkpoint(
     (NAME.accord) and returns its path.
 
     `folder` is a transformers checkpoint: safetensors files, and a config.json whose `quantization_config` has the
-    method "gptq", "awq", "compressed-tensors", "bitsandbytes", "mxfp4", "fp8", "fbgemm_fp8" or "modelopt" (hf_quant_config.json
-    may also specify the latter). docs/language-models.md lists the forms of each. The packages that write these
-    methods are not needed. Its tokenizer.json and chat template, if any, are packaged as well.
+    method "gptq", "awq", "compressed-tensors", "bitsandbytes", "mxfp4", "fp8", "fbgemm_fp8" or "modelopt"
+    (hf_quant_config.json may also specify the latter). docs/language-models.md lists the forms of each. The packages
+    that write these methods are not needed. Its tokenizer.json and chat template, if any, are packaged as well.
     `dtype`: of the engine's computation, and of weights that are not quantized: "float32", "bfloat16" or "float16"; by
     default the dtype in config.json.
     `weights`: "same" keeps the numbers of quantized weights exactly, as codes and scales. None converts all weights to

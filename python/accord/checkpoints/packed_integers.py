@@ -8,18 +8,17 @@ AWQ's `qweight` has the codes along the outputs, like `qzeros`; eight outputs sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from accord.checkpoints.checks import check_shape, needed, order_of, refuse, scales_of, words
+from accord.checkpoints.checks import Tensors, check_shape, needed, order_of, refuse, scales_of, words
 from accord.checkpoints.integer_codes import IntegerCodes, unpacked_bits
 from accord.checkpoints.reading import known, plain_numbers
 from accord.graph.errors import ExportError
 
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # the place in a word of each of eight outputs
-Tensors = Mapping[str, torch.Tensor]
 Read = tuple[dict[str, IntegerCodes], dict[str, torch.Tensor]]
 
 

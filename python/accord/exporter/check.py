@@ -1,14 +1,14 @@
 """Compares an exported language model with the original, in PyTorch, before anything is written.
 
-An engine computes rows of several sequences together, and a single token after the tokens whose keys it keeps.
-Outside attention and the ops that keep a state, a row may therefore depend only on its own token and position. Two
-short sequences (the second one at the last positions, if the model takes positions) run as a whole through the model
-and through the program: their logits must agree. In addition, each op of the program runs on a mixture of rows of both sequences, in other numbers
-and at other places. Its inputs are the corresponding rows of the whole sequences, so its outputs must equal the
-corresponding rows of the outputs for whole sequences. Errors therefore do not accumulate, and the first op that
-differs is the one at fault. Attention and states are not run on a mixture, because the engine's own see the right
-rows. Ops that reach for distant rows, which short sequences do not show, are found by inspection (masks are by
-masks.py).
+An engine computes rows of several sequences together, and a single token after the tokens whose keys it keeps. Outside
+attention and the ops that keep a state, a row may therefore depend only on its own token and position. Two short
+sequences (the second one at the last positions, if the model takes positions) run as a whole through the model and
+through the program: their logits must agree. In addition, each op of the program runs on a mixture of rows of both
+sequences, in other numbers and at other places. Its inputs are the corresponding rows of the whole sequences, so its
+outputs must equal the corresponding rows of the outputs for whole sequences. Errors therefore do not accumulate, and
+the first op that differs is the one at fault. Attention and states are not run on a mixture, because the engine's own
+see the right rows. Ops that reach for distant rows, which short sequences do not show, are found by inspection (masks
+are by masks.py).
 
 The program shares the model's weights. The check takes two runs of the model and four of the program, of at most 8
 rows each; values are dropped after their last use.

@@ -77,12 +77,12 @@ def _reach_of(where: str, mask: _Mask, window: int, longest: int) -> Reach:
     for reach in (Reach(window), Reach(mask.size), Reach(), Reach(chunk=mask.size)):
         if torch.equal(sees, reach.sees(at, before)):
             return reach
+    expected = f"with a window or chunks of {mask.size}" if mask.size else "without a window"
     wrong = sees != Reach(mask.size).sees(at, before)
     token, other, shown = int(at[wrong][0]), int(before[wrong][0]), bool(sees[wrong][0])
     raise ExportError(
         f"{where} the mask {'shows' if shown else 'hides'} token {other} {'to' if shown else 'from'} token {token}. An "
-        f"engine's attention is causal, {f'with a window or chunks of {mask.size}' if mask.size else 'without a window'}. "
-        f"{_REMEDY}"
+        f"engine's attention is causal, {expected}. {_REMEDY}"
     )
 
 

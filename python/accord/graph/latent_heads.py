@@ -107,7 +107,7 @@ def compressed_keys(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _heads_of(attention: torch.nn.Module) -> LatentHeads | None:
-    """Returns the LatentHeads of an attention that expands compressed vectors as they do, or None for another module."""
+    """Returns the LatentHeads of an attention that expands compressed vectors as they do; None for other modules."""
     names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
     rank, key, shared, value = (getattr(attention, name, None) for name in names)
     layer = getattr(attention, "kv_b_proj", None)

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 # Inputs that may share a scale, by type.
 GROUPS_OF = {"int4": (128, 64, 32, 16), "int5": (128, 64, 32), "int6": (128, 64, 32, 16), "int8": (128, 64, 32)}
 GROUPS_OF["table4"] = GROUPS_OF["int4"]
-# What the codes of MXFP4 stand for, as integers: twice the floats of 4 bits.
+# The numbers that codes of MXFP4 stand for, as integers: twice the floats of 4 bits.
 MXFP4_TABLE = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0)
 SUPER_GROUP = 256  # inputs whose scales are multiples of the same number
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A matrix [out, in]: an element is scale * (code - zero) + minimum, or scale * table[code], with a scale and minimum
-    for each group of inputs. Scales and minima of the type int8 are multiples of the super-scale and super-minimum of 256 inputs."""
+    """A matrix [out, in]: an element is scale * (code - zero) + minimum, or scale * table[code], with a scale and
+    minimum for each group of inputs. Scales and minima of the type int8 are multiples of the super-scale and
+    super-minimum of 256 inputs."""
 
     # int8, int6, int5 or int4: codes of 8, 6, 5 or 4 bits. Zero is half of their number, or 0 with minima.
     # table4: codes of 4 bits for the numbers of `table`.

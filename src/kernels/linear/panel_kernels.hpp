@@ -39,7 +39,7 @@ struct TableValues {
 };
 TableValues table_values(const PackedFormat& format);
 
-/// What the codes of weights stand for.
+/// The numbers that codes of weights stand for.
 struct CodeValues {
   int zero = 0;                        ///< the code of zero
   const TableValues* table = nullptr;  ///< for kTable4

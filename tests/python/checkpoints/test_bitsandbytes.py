@@ -1,5 +1,6 @@
 """Checkpoints of bitsandbytes, compared with PyTorch on the numbers of their formulas."""
 
+import functools
 import json
 
 import numpy as np
@@ -63,29 +64,23 @@ def tensors_of(layer: FourBits) -> dict[str, torch.Tensor]:
     }
 
 
+def write_four_bits(folder, kind="nf4", *, nested=False, sizes=SIZES, **options):
+    """Writes a small Llama in codes of four bits. Returns what write_checkpoint() does, which takes the `options`."""
+    quantize = functools.partial(FourBits, kind=kind, nested=nested)
+    return write_checkpoint(folder, make_small_llama(**sizes), CONFIG, tensors_of, quantize, **options)
+
+
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("nested", [False, True])
 def test_four_bits(ranks, tmp_path, kind, nested):
-    model, _ = write_checkpoint(
-        tmp_path / "llama",
-        make_small_llama(**SIZES),
-        CONFIG,
-        tensors_of,
-        lambda name, weight: FourBits(name, weight, kind, nested=nested),
-    )
+    model, _ = write_four_bits(tmp_path / "llama", kind, nested=nested)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord")
     assert check(ranks, path, model) == {"table4"}
 
 
 def test_blocks_that_end_inside_rows_become_smaller_groups(ranks, tmp_path):
     sizes = {"hidden_size": 96, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 512}
-    model, _ = write_checkpoint(
-        tmp_path / "llama",
-        make_small_llama(**sizes),
-        CONFIG,
-        tensors_of,
-        lambda name, weight: FourBits(name, weight, "nf4", nested=False),
-    )
+    model, _ = write_four_bits(tmp_path / "llama", sizes=sizes)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord")
     check(ranks, path, model)
     groups = {one["tensor"].split(".")[-2]: one["group"] for one in accord.inspect(path)["quantized"]}
@@ -93,13 +88,7 @@ def test_blocks_that_end_inside_rows_become_smaller_groups(ranks, tmp_path):
 
 
 def test_bfloat16_models_and_rows_in_8_bits(tmp_path):
-    model, _ = write_checkpoint(
-        tmp_path / "llama",
-        make_small_llama(**SIZES),
-        CONFIG,
-        tensors_of,
-        lambda name, weight: FourBits(name, weight, "nf4", nested=False),
-    )
+    model, _ = write_four_bits(tmp_path / "llama")
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="bfloat16")
     ids, rows = np.arange(7), np.arange(7)
     with torch.no_grad():
@@ -166,26 +155,13 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_checkpoint_is_refused_by_name(tmp_path, case):
     change, message = BROKEN[case]
-    write_checkpoint(
-        tmp_path / "llama",
-        make_small_llama(**SIZES),
-        CONFIG,
-        tensors_of,
-        lambda name, weight: FourBits(name, weight, "nf4", nested=False),
-        change=change,
-    )
+    write_four_bits(tmp_path / "llama", change=change)
     with pytest.raises(accord.ExportError, match=message):
         accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord")
 
 
 def test_new_weights_are_rounded_to_the_table(tmp_path):
-    write_checkpoint(
-        tmp_path / "llama",
-        make_small_llama(**SIZES),
-        CONFIG,
-        tensors_of,
-        lambda name, weight: FourBits(name, weight, "nf4", nested=False),
-    )
+    write_four_bits(tmp_path / "llama")
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord")
     other = make_small_llama(seed=1, **SIZES)
     ids, rows = np.arange(7), np.arange(7)

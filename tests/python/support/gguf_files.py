@@ -92,8 +92,9 @@ def write(
     without=(),
     **tokens,
 ):
-    """Writes a model as a GGUF file. `types`: of matrices, in turn, or by name. `more` tensors, with their types if they
-    are quantized; `without` tensors. `keys`: additional keys, or None for a key that is left out. `split`: the maximum number of tensors per part."""
+    """Writes a model as a GGUF file. `types`: of matrices, in turn, or by name. `more` tensors, with their types if
+    they are quantized; `without` tensors. `keys`: additional keys, or None for a key that is left out. `split`: the
+    maximum number of tensors per part."""
     name = gguf.MODEL_ARCH_NAMES[ARCHITECTURES[model.config.model_type]]
     writer = gguf.GGUFWriter(path, architecture or name, split_max_tensors=split)
     add_tokenizer(writer, tokenizer, **tokens)

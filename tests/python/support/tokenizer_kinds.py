@@ -234,7 +234,7 @@ def charsmap(rules: dict[str, str]) -> bytes:
     return len(trie).to_bytes(4, "little") + trie + texts
 
 
-# Of one, two and four bytes; of several characters; prefixes of others; and without a replacement.
+# Texts of one, two and four bytes, of several characters, prefixes of others, and with an empty replacement.
 CHARSMAP = charsmap(
     {
         **{chr(code): " " for code in (9, 10, 13, 0x3000, 0x2028)},
