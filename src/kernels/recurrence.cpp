@@ -72,6 +72,52 @@ void Recur(const LinearRecurrence& call, float* state) {
   for (; column < call.value_size; ++column) RecurColumns<1>(single, call, state, column);
 }
 
+// Channels and taps of a convolution whose weights are transposed together.
+constexpr std::int64_t kChannels = 64, kTaps = 8;
+struct TapWeights {
+  std::int64_t channels = 0, taps = 0;
+  float values[kTaps][kChannels] = {};
+};
+
+// Adds the products of the taps to outputs of a row, from channel `c` of those in `weights` on. `sums` are the outputs
+// so far. Returns the channel after the last one that fills a vector.
+template <class D>
+HWY_INLINE std::int64_t AddTaps(D d, const TapWeights& weights, const float* const (&x)[kTaps], const float* sums,
+                                std::int64_t c, float* y) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (; c + lanes <= weights.channels; c += lanes) {
+    auto sum = sums == nullptr ? hn::Zero(d) : hn::LoadU(d, sums + c);
+    for (std::int64_t tap = 0; tap < weights.taps; ++tap)
+      sum = hn::MulAdd(hn::LoadU(d, weights.values[tap] + c), hn::LoadU(d, x[tap] + c), sum);
+    hn::StoreU(sum, d, y + c);
+  }
+  return c;
+}
+
+void Convolve(const CausalConvolution& call, const FloatRows& state) {
+  TapWeights weights;
+  for (std::int64_t first = 0; first < call.channels; first += kChannels) {
+    weights.channels = std::min(kChannels, call.channels - first);
+    for (std::int64_t first_tap = 0; first_tap < call.taps; first_tap += kTaps) {
+      weights.taps = std::min(kTaps, call.taps - first_tap);
+      for (std::int64_t tap = 0; tap < weights.taps; ++tap) {
+        const float* const from = call.weight + first * call.taps + first_tap + tap;
+        for (std::int64_t c = 0; c < weights.channels; ++c) weights.values[tap][c] = from[c * call.taps];
+      }
+      for (std::int64_t row = 0; row < call.rows; ++row) {
+        const float* x[kTaps] = {};
+        for (std::int64_t tap = 0; tap < weights.taps; ++tap)
+          x[tap] = call.input(state, row - (call.taps - 1) + first_tap + tap) + first;
+        float* const y = call.y.data + row * call.y.stride + first;
+        const float* const bias = call.bias == nullptr ? nullptr : call.bias + first;
+        const float* const sums = first_tap == 0 ? bias : y;
+        const std::int64_t done = AddTaps(hn::ScalableTag<float>(), weights, x, sums, 0, y);
+        AddTaps(hn::CappedTag<float, 1>(), weights, x, sums, done, y);
+      }
+    }
+  }
+}
+
 }  // namespace accord::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -79,26 +125,15 @@ HWY_AFTER_NAMESPACE();
 namespace accord::kernels {
 
 HWY_EXPORT(Recur);
+HWY_EXPORT(Convolve);
 
 void linear_recurrence(const LinearRecurrence& call, float* state) { HWY_DYNAMIC_DISPATCH(Recur)(call, state); }
 
 void causal_convolution(const CausalConvolution& call, const FloatRows& state) {
+  HWY_DYNAMIC_DISPATCH(Convolve)(call, state);
   const std::int64_t before = call.taps - 1;
-  // Input `row` of the sequence, counted from the first of this call.
-  const auto input = [&](std::int64_t row) {
-    return row < 0 ? state.data + (before + row) * state.stride : call.x.data + row * call.x.stride;
-  };
-  for (std::int64_t row = 0; row < call.rows; ++row) {
-    float* const y = call.y.data + row * call.y.stride;
-    for (std::int64_t c = 0; c < call.channels; ++c) y[c] = call.bias == nullptr ? 0.0F : call.bias[c];
-    for (std::int64_t tap = 0; tap < call.taps; ++tap) {
-      const float* const x = input(row - before + tap);
-      const float* const weight = call.weight + tap;
-      for (std::int64_t c = 0; c < call.channels; ++c) y[c] += weight[c * call.taps] * x[c];
-    }
-  }
   for (std::int64_t i = 0; i < before; ++i) {  // reads only rows that are not overwritten yet
-    const float* const from = input(call.rows - before + i);
+    const float* const from = call.input(state, call.rows - before + i);
     std::copy(from, from + call.channels, state.data + i * state.stride);
   }
 }

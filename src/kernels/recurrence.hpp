@@ -24,6 +24,11 @@ struct CausalConvolution {
   const float* weight = nullptr;  ///< [channels][taps]
   const float* bias = nullptr;    ///< [channels], or null
   FloatRows y;
+
+  /// Inputs of a row, counted from the first of this call. Those before it are in `state` of causal_convolution().
+  const float* input(const FloatRows& state, std::int64_t row) const {
+    return row < 0 ? state.data + (taps - 1 + row) * state.stride : x.data + row * x.stride;
+  }
 };
 
 /// Computes rows of one sequence. `state`: [taps - 1] rows, the inputs before the first row, oldest first, zeros where

@@ -117,36 +117,62 @@ HWY_INLINE float SumOfLanes(const Vector (&pieces)[kPieces]) {
   return TreeSum(lanes);
 }
 
-// Computes the scores of kQueries queries, starting at `first`, with kTokens keys that are rows of one block, starting
+// Keys that are rows and are read together.
+constexpr std::size_t kKeyRows = 4;
+
+// Adds up the 16 lanes of each of kKeyRows sums, which follow each other in memory, in the order of TreeSum.
+HWY_INLINE void SumLanes(float* lanes, float* sums) {
+#if HWY_TARGET == HWY_SCALAR
+  for (std::size_t i = 0; i < kKeyRows; ++i) sums[i] = TreeSum(lanes + i * kTokenGroup);
+#else
+  const hn::CappedTag<float, 4> d;
+  const hn::Repartition<std::uint64_t, decltype(d)> pairs;
+  hn::Vec<decltype(d)> fours[kKeyRows];
+  for (hn::Vec<decltype(d)>& four : fours) {
+    four = hn::Add(hn::Add(hn::Load(d, lanes), hn::Load(d, lanes + 8)),
+                   hn::Add(hn::Load(d, lanes + 4), hn::Load(d, lanes + 12)));
+    lanes += kTokenGroup;
+  }
+  const auto twos = [&](std::size_t i) {
+    const auto a = hn::BitCast(pairs, fours[i]), b = hn::BitCast(pairs, fours[i + 1]);
+    return hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, a, b)), hn::BitCast(d, hn::InterleaveUpper(pairs, a, b)));
+  };
+  const auto low = twos(0), high = twos(2);
+  hn::StoreU(hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low)), d, sums);
+#endif
+}
+
+// Computes the scores of kQueries queries, starting at `first`, with kKeyRows keys that are rows of one block, starting
 // at `token`. One piece of the lanes after the other, so that its sums fit into registers.
-template <typename T, std::size_t kQueries, std::size_t kTokens>
+template <typename T, std::size_t kQueries>
 HWY_INLINE void ScoreRows(const Tile& tile, std::int64_t first, std::int64_t token, std::int64_t at) {
   const Floats d;
   const std::int64_t width = tile.call->cache.key_width();
   const T* const keys = Row<T>(tile, tile.call->cache.keys, width, token);
   const float* const q = tile.q + first * width;
-  HWY_ALIGN float lanes[kTokens][kQueries][kTokenGroup];
+  HWY_ALIGN float lanes[kQueries][kKeyRows][kTokenGroup];
   for (std::size_t piece = 0; piece < kPieces; ++piece) {
-    Vector sums[kTokens][kQueries];
+    Vector sums[kKeyRows][kQueries];
     for (auto& of_token : sums) {
       for (Vector& sum : of_token) sum = hn::Zero(d);
     }
     for (auto i = static_cast<std::int64_t>(piece * kLanes); i < width; i += kTokenGroup) {
-      Vector k[kTokens];
-      for (std::size_t of = 0; of < kTokens; ++of) k[of] = LoadCached(keys + static_cast<std::int64_t>(of) * width + i);
-      for (std::size_t query = 0; query < kQueries; ++query) {
-        const Vector elements = hn::LoadU(d, q + static_cast<std::int64_t>(query) * width + i);
-        for (std::size_t of = 0; of < kTokens; ++of) sums[of][query] = hn::MulAdd(k[of], elements, sums[of][query]);
+      Vector elements[kQueries];
+      for (std::size_t query = 0; query < kQueries; ++query)
+        elements[query] = hn::LoadU(d, q + static_cast<std::int64_t>(query) * width + i);
+      for (std::size_t of = 0; of < kKeyRows; ++of) {
+        const Vector k = LoadCached(keys + static_cast<std::int64_t>(of) * width + i);
+        for (std::size_t query = 0; query < kQueries; ++query)
+          sums[of][query] = hn::MulAdd(k, elements[query], sums[of][query]);
       }
     }
-    for (std::size_t of = 0; of < kTokens; ++of) {
-      for (std::size_t query = 0; query < kQueries; ++query)
-        hn::Store(sums[of][query], d, lanes[of][query] + piece * kLanes);
+    for (std::size_t query = 0; query < kQueries; ++query) {
+      for (std::size_t of = 0; of < kKeyRows; ++of) hn::Store(sums[of][query], d, lanes[query][of] + piece * kLanes);
     }
   }
   for (std::size_t query = 0; query < kQueries; ++query) {
     float* const scores = tile.scores + (first + static_cast<std::int64_t>(query)) * kChunkTokens + at;
-    for (std::size_t of = 0; of < kTokens; ++of) scores[of] = TreeSum(lanes[of][query]);
+    SumLanes(lanes[query][0], scores);
   }
 }
 
@@ -176,15 +202,17 @@ void ScoreQueries(const Tile& tile, std::int64_t first, std::int64_t begin, std:
 // Computes the scores of all queries of the tile with keys that are rows. The queries read a few keys together.
 template <typename T>
 void ScoreRowsOfTile(const Tile& tile, std::int64_t begin, std::int64_t end) {
-  // As many sums as fit into registers.
-  constexpr std::size_t kTokens = 4, kQueries = kLanes == static_cast<std::size_t>(kTokenGroup) ? 4 : 2;
-  constexpr auto kStep = static_cast<std::int64_t>(kQueries);
   const std::int64_t stop = round_up(end, kTokenGroup);
-  for (std::int64_t token = begin / kTokenGroup * kTokenGroup; token < stop; token += kTokens) {
+  for (std::int64_t token = begin / kTokenGroup * kTokenGroup; token < stop; token += kKeyRows) {
     std::int64_t first = 0;
-    for (; first + kStep <= tile.queries; first += kStep)
-      ScoreRows<T, kQueries, kTokens>(tile, first, token, token - tile.chunk);
-    for (; first < tile.queries; ++first) ScoreRows<T, 1, kTokens>(tile, first, token, token - tile.chunk);
+    const auto score = [&](auto queries) {  // as many at once as have room for their sums in registers
+      constexpr std::size_t kQueries = decltype(queries)::value;
+      for (constexpr auto kStep = static_cast<std::int64_t>(kQueries); first + kStep <= tile.queries; first += kStep)
+        ScoreRows<T, kQueries>(tile, first, token, token - tile.chunk);
+    };
+    score(std::integral_constant<std::size_t, 3>());
+    score(std::integral_constant<std::size_t, 2>());
+    score(std::integral_constant<std::size_t, 1>());
   }
 }
 

@@ -100,7 +100,7 @@ TEST_P(Recurrence, matches_its_definition_and_goes_on_where_it_stopped) {
 }
 
 TEST(CausalConvolutions, match_their_definition_and_go_on_where_they_stopped) {
-  constexpr std::int64_t kRows = 9, kChannels = 6;
+  constexpr std::int64_t kRows = 9, kChannels = 150;
   for (const std::int64_t taps : {1, 2, 4, 12}) {
     const std::vector<float> x = random_rows(kRows, kChannels, 1), weight = random_rows(kChannels, taps, 2);
     const std::vector<float> bias = random_rows(1, kChannels, 3), begin = random_rows(taps - 1, kChannels, 4);
