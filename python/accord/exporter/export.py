@@ -339,7 +339,11 @@ def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Modu
             continue
         if tensors.setdefault(stored, sharding) != sharding:
             raise ExportError(f'"{name}" and "{stored}" are one tied weight, but are to be sharded differently')
-        for op, argument, place in graph.uses[stored]:
+        uses = graph.uses[stored]
+        if name.endswith(".bias") and not any(argument in DIVIDED.get(op, ()) for op, argument, _ in uses):
+            del tensors[stored]  # the model adds it by itself: each rank has all of it and uses a part
+            continue
+        for op, argument, place in uses:
             if argument not in DIVIDED.get(op, ()):
                 raise ExportError(f'"{name}" cannot be sharded: {op} at {place} uses it as "{argument}"')
     given, unused = apply_rules(plan.rules, graph.document)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import torch
 
 from accord.exporter.replication import Choice
+from accord.exporter.state_layers import state_layers
 from accord.graph.errors import ExportError
 from accord.graph.experts import Experts
 from accord.graph.latent_heads import LatentHeads
 from accord.graph.modules import config_of, heads_of
-from accord.package.sharding import Column, Row, default_unit, pattern_matcher, shardable_layers
+from accord.package.sharding import Column, Row, pattern_matcher, shardable_layers, smaller_unit
 
 # Query, key, value and output projection of attention.
 ATTENTIONS = (
@@ -58,6 +59,7 @@ VOCABULARY = (
     ("*wte", Row),
     ("*embed_in", Row),
     ("*word_embeddings", Row),
+    ("backbone.embeddings", Row),  # Mamba
     ("lm_head", Column),
     ("embed_out", Column),
 )
@@ -85,11 +87,17 @@ def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
     together: nothing if its layers have other names."""
     names = _Names(model)
     families = [
-        rules for rules in (*_latent_attentions(names), _attention(names, model), _experts(names, model)) if rules
+        rules
+        for rules in (
+            *_by_pattern(names, _latent_attentions(model) | state_layers(model)),
+            _attention(names, model),
+            _experts(names, model),
+        )
+        if rules
     ]
     for columns, row in INNER:
         if names.have(*columns, row) and not any(row in rules for rules in families):
-            unit = min(_unit(layer.in_features) for layer in names.of(row))
+            unit = min(smaller_unit(layer.in_features) for layer in names.of(row))
             families.append({pattern: Column(unit=unit) for pattern in columns} | {row: Row(unit=unit)})
     vocabulary = {pattern: style() for pattern, style in VOCABULARY if names.of(pattern)}
     return [*families, vocabulary] if families and vocabulary else families
@@ -114,6 +122,7 @@ def with_default_sharding(model: torch.nn.Module, sharding: object) -> Choice:
         matching = {pattern: pattern_matcher(pattern) for pattern in family if pattern not in rules}
         families.append([one for one, matcher in matching.items() if any(matcher.fullmatch(name) for name in left)])
         rules |= {pattern: family[pattern] for pattern in families[-1]}
+        left = [name for name in left if not any(matching[one].fullmatch(name) for one in families[-1])]
     return Choice(rules, [family for family in families if family], is_auto=True)
 
 
@@ -129,7 +138,7 @@ def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]
     for query, key, value, output in ATTENTIONS:
         if names.have(query, key, value, output):
             return {
-                query: Column(unit=head, together=of_key),
+                query: Column(unit=min(layer.out_features for layer in names.of(query)) // heads, together=of_key),
                 key: Column(unit=head, copies=True),
                 value: Column(unit=head, copies=True),
                 output: Row(unit=head, together=of_key),
@@ -140,26 +149,38 @@ def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]
     return {}
 
 
-def _latent_attentions(names: _Names) -> list[dict[str, Column | Row]]:
-    """Returns rules for the projections of latent attentions: each rank has the compressed keys, and its own query
-    heads. They name each attention if other layers have such names too."""
-    found: dict[str, list[str]] = {}
-    for path, module in names.model.named_modules():
-        if isinstance(getattr(module, "kv_b_proj", None), LatentHeads):
-            found.setdefault(re.sub(r".*?\.\d+\.", "*.", path, count=1), []).append(path)
-    families = []
-    for pattern, paths in found.items():
-        attention = names.model.get_submodule(paths[0])
-        layers = {name: getattr(attention, name, None) for name in QUERIES_OF_LATENT}
-        query = next((name for name, layer in layers.items() if isinstance(layer, torch.nn.Linear)), None)
-        if query is None or not isinstance(getattr(attention, "o_proj", None), torch.nn.Linear):
+def _latent_attentions(model: torch.nn.Module) -> dict[str, dict[str, Column | Row]]:
+    """Returns rules for the projections of latent attentions, by the path of each: each rank has the compressed keys,
+    and its own query heads."""
+    found = {}
+    for path, module in model.named_modules():
+        if not isinstance(getattr(module, "kv_b_proj", None), LatentHeads):
             continue
-        key, value = (attention.kv_b_proj.get_submodule(part).weight for part in ("key", "value"))
-        styles = {query: Column(unit=layers[query].out_features // len(key)), "o_proj": Row(unit=value.shape[1])}
-        styles |= {"kv_b_proj.key": Column(unit=1), "kv_b_proj.value": Column(unit=1)}
-        only_these = all(len(names.of(f"{pattern}.{layer}")) == len(paths) for layer in styles)
+        layers = {name: getattr(module, name, None) for name in QUERIES_OF_LATENT}
+        query = next((name for name, layer in layers.items() if isinstance(layer, torch.nn.Linear)), None)
+        if query is None or not isinstance(getattr(module, "o_proj", None), torch.nn.Linear):
+            continue
+        key, value = (module.kv_b_proj.get_submodule(part).weight for part in ("key", "value"))
+        found[path] = {
+            query: Column(unit=layers[query].out_features // len(key)),
+            "o_proj": Row(unit=value.shape[1]),
+            "kv_b_proj.key": Column(unit=1),
+            "kv_b_proj.value": Column(unit=1),
+        }
+    return found
+
+
+def _by_pattern(names: _Names, found: dict[str, dict[str, Column | Row]]) -> list[dict[str, Column | Row]]:
+    """Returns rules with patterns for modules that are in each layer of the model, given the rules of each. They name
+    each module if other layers have such names too."""
+    together: dict[tuple, list[str]] = {}
+    for path, styles in found.items():
+        together.setdefault((re.sub(r".*?\.\d+\.", "*.", path, count=1), tuple(styles.items())), []).append(path)
+    families = []
+    for (pattern, styles), paths in together.items():
+        only_these = all(len(names.of(f"{pattern}.{layer}")) == len(paths) for layer, _ in styles)
         for path in [pattern] if only_these else paths:
-            families.append({f"{path}.{layer}": style for layer, style in styles.items()})
+            families.append({f"{path}.{layer}": style for layer, style in styles})
     return families
 
 
@@ -167,12 +188,4 @@ def _experts(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
     layers = [module for module in model.modules() if isinstance(module, Experts)]
     if not layers or not names.have("*.experts"):
         return {}
-    return {"*.experts": Row(unit=min(_unit(layer.up_proj.shape[1]) for layer in layers))}
-
-
-def _unit(size: int) -> int:
-    """Like default_unit, but chooses smaller units where that gives 8 ranks one each."""
-    unit = default_unit(size)
-    while unit > 8 and size // unit < 8:
-        unit //= 2
-    return unit
+    return {"*.experts": Row(unit=min(smaller_unit(layer.up_proj.shape[1]) for layer in layers))}

@@ -18,10 +18,12 @@ import torch
 
 from accord.graph.arguments import argument_names, equal, is_integer_zero, renamed, values_in
 from accord.graph.errors import ExportError, UnsupportedOpError
-from accord.graph.joined import SLICE, SPLIT, Joined
+from accord.graph.flattened import Unflattening
+from accord.graph.joined import Separation
 from accord.graph.ops import ARGUMENTS, IGNORED
 from accord.graph.source_places import place_of
 from accord.graph.traced import TracedGraph
+from accord.graph.weight_products import with_linear_layers
 
 DTYPES = {
     torch.float32: "float32",
@@ -59,7 +61,6 @@ class GraphBuilder:
         self.of_node: dict[torch.fx.Node, str] = {}  # torch's node -> name in the graph
         self.results: dict[torch.fx.Node, list[str]] = {}  # of calls with several results
         self.empty: set[torch.fx.Node] = set()  # nodes whose tensors have no elements
-        self.joined: dict[str, Joined] = {}  # results of cat
         self.counters: dict[str, int] = {}
         self.tensor_of_value: dict[str, str] = {}
         self.tensors: dict[str, torch.Tensor] = {}
@@ -73,6 +74,9 @@ class GraphBuilder:
             if node.op == "call_function":
                 self.read_call(node)
         outputs = self._read_outputs()
+        nodes = with_linear_layers(self.nodes, self.tensor_of_value)
+        nodes = Unflattening(nodes, self.values, outputs).run()
+        self.nodes = Separation(nodes, self.values, outputs).run()
         self._drop_unused(outputs)
         uses: dict[str, list[tuple[str, str, str]]] = {}
         for node in self.nodes:
@@ -126,8 +130,6 @@ class GraphBuilder:
         if same is not None:
             self.of_node[node] = same
             return
-        if self._is_part_of_joined(node, op):
-            return
         arguments = None
         if op == ENLARGE:
             op, arguments = self._enlargement(node)
@@ -142,8 +144,6 @@ class GraphBuilder:
             self.results[node] = [output["name"] for output in outputs]
         else:
             outputs = [self._new_value(node, f"{base}_{number}")]
-        if op == "aten.cat.default" and (joined := Joined.of_cat(arguments, outputs[0], self.values)):
-            self.joined[outputs[0]["name"]] = joined
         self.nodes.append(
             {
                 "op": op,
@@ -191,19 +191,10 @@ class GraphBuilder:
             "aten._to_copy.default",
             "aten.view.default",
             "aten.expand.default",
+            "aten.slice.Tensor",  # of as many elements: all of them
         )
         adds_nothing = op == "aten.add.Tensor" and not result.dtype.is_floating_point and is_integer_zero(node.args[1])
         return self.of_node[node.args[0]] if keeps or adds_nothing else None
-
-    def _is_part_of_joined(self, node: torch.fx.Node, op: str) -> bool:
-        """Returns True if the call splits a result of cat at its seams. Its results are then the original parts."""
-        joined = self.joined.get(self.of_node.get(node.args[0])) if op in (SPLIT, SLICE) else None
-        parts = joined.taken_apart(node, op) if joined else None
-        if parts and op == SPLIT:
-            self.results[node] = parts
-        elif parts:
-            (self.of_node[node],) = parts
-        return parts is not None
 
     def _read_arguments(self, node: torch.fx.Node, op: str) -> dict:
         known = {name for name, _ in argument_names(op)}

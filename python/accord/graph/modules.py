@@ -37,10 +37,13 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
     return layer.eval()
 
 
-def parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
-    """Returns the sizes of the parts that a layer of this name computes together, or None if it has only one."""
+def parts_of(name: str, outputs: int, config, parent: torch.nn.Module | None = None) -> dict[str, int] | None:
+    """Returns the sizes of the parts that a layer of this name, in the module `parent`, computes together, or None if
+    it has only one."""
     heads, kv_heads, head = heads_of(config)
     parts = {
+        "in_proj": _parts_of_state(parent, outputs),
+        "in_proj_qkv": _parts_of_delta_rule(parent),
         "c_attn": {"query": outputs // 3, "key": outputs // 3, "value": outputs // 3},  # GPT-2
         "qkv_proj": heads
         and head
@@ -50,7 +53,44 @@ def parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
     return parts if parts and sum(parts.values()) == outputs else None
 
 
-def _other(name: str, module: torch.nn.Module, config) -> torch.nn.Module | None:
+def is_mamba_2(module: torch.nn.Module | None) -> bool:
+    return all(hasattr(module, name) for name in ("n_groups", "ssm_state_size", "num_heads", "head_dim", "in_proj"))
+
+
+def is_mamba_1(module: torch.nn.Module | None) -> bool:
+    return all(hasattr(module, name) for name in ("ssm_state_size", "intermediate_size", "in_proj", "x_proj"))
+
+
+def is_delta_rule(module: torch.nn.Module | None) -> bool:
+    """Returns True for layers with Qwen3-Next's names of sizes."""
+    return all(hasattr(module, name) for name in ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim"))
+
+
+def is_gated_convolution(module: torch.nn.Module | None) -> bool:
+    """Returns True for LFM2's layers."""
+    return hasattr(module, "in_proj") and hasattr(module, "conv") and hasattr(module, "out_proj")
+
+
+def _parts_of_state(module: torch.nn.Module | None, outputs: int) -> dict[str, int] | None:
+    if is_mamba_2(module):
+        keys = module.n_groups * module.ssm_state_size
+        inner = module.num_heads * module.head_dim
+        return {"gate": inner, "value": inner, "key": keys, "query": keys, "dt": module.num_heads}
+    if is_mamba_1(module):
+        return {"value": module.intermediate_size, "gate": module.intermediate_size}
+    if is_gated_convolution(module):
+        return {"before": outputs // 3, "after": outputs // 3, "value": outputs // 3}
+    return None
+
+
+def _parts_of_delta_rule(module: torch.nn.Module | None) -> dict[str, int] | None:
+    if not is_delta_rule(module):
+        return None
+    keys = module.num_k_heads * module.head_k_dim
+    return {"query": keys, "key": keys, "value": module.num_v_heads * module.head_v_dim}
+
+
+def _other(name: str, module: torch.nn.Module, config, parent: torch.nn.Module) -> torch.nn.Module | None:
     """Returns the module that `module` is exported as, or None if it stays as it is."""
     if is_experts(module):
         return Experts(module)
@@ -59,7 +99,7 @@ def _other(name: str, module: torch.nn.Module, config) -> torch.nn.Module | None
     if not transposed and not is_linear:
         return None
     weight = module.weight.t() if transposed else module.weight
-    parts = parts_of(name, weight.shape[0], config)
+    parts = parts_of(name, weight.shape[0], config, parent)
     if parts:
         return Parts(weight, module.bias, parts)
     return None if type(module) is torch.nn.Linear else _linear(weight, module.bias)
@@ -104,7 +144,7 @@ def taken_apart(model: torch.nn.Module) -> Iterator[None]:
         config = config_of(model)
         for parent in list(model.modules()) if config else []:
             for name, module in list(parent.named_children()):
-                other = _other(name, module, config)
+                other = _other(name, module, config, parent)
                 if other is not None:
                     setattr(parent, name, other)
                     replaced.append((parent, name, module))

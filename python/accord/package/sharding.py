@@ -127,6 +127,14 @@ def default_unit(size: int) -> int:
     return 64 if unit < 16 and size >= 1024 else unit
 
 
+def smaller_unit(size: int) -> int:
+    """Like default_unit, but chooses smaller units where that gives 8 ranks one each."""
+    unit = default_unit(size)
+    while unit > 8 and size // unit < 8:
+        unit //= 2
+    return unit
+
+
 def shardable_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Returns the layers of the model that rules can divide, by path."""
     import torch  # imported late: programs without torch use Column and Row, too

@@ -153,13 +153,16 @@ Result<ShardResult> carry_causal_convolution(const ShardQuery& query) {
   return result;
 }
 
-// Heads are independent, as in attention: each rank computes its own.
+// Heads are independent, as in attention: each rank computes its own. All ranks may have the whole of one key head,
+// which all heads use.
 Result<ShardResult> carry_linear_recurrence(const ShardQuery& query) {
   const OptionalShard value = query.shard("value");
   for (const char* const name : {"query", "key", "value", "decay", "beta"}) {
     const auto id = tensor_argument(query.node, name);
     if (!id) continue;
     const OptionalShard& shard = query.shard(*id);
+    const bool of_keys = name == std::string_view("query") || name == std::string_view("key");
+    if (of_keys && !shard && query.value(*id).shape[1] == SymbolicInt(1)) continue;
     if (!shard || !value || shard->dim != 1 || !line_up(*shard, *value))
       return query.unsupported(fmt::format("the heads of its {} are not divided as those of its value", name));
   }

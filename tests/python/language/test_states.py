@@ -1,6 +1,8 @@
 """Models whose layers keep a state beside keys and values, or in their place: state space models, gated delta rules,
 convolutions. Their answers equal transformers', whatever is computed together and whatever is reused."""
 
+import json
+
 import numpy as np
 import pytest
 from tiers import mostly_slow
@@ -15,6 +17,19 @@ from thread_ranks import on_threads  # noqa: E402
 import accord  # noqa: E402
 
 TYPES = ("mamba", "jamba", "qwen3_5_text", "lfm2", "bamba", "kimi_linear", "olmo_hybrid", "zamba2")
+# Those whose state layers "auto" divides: one of these layers, and the share of a cache that each of two ranks has. It
+# is more than half if both have all keys of attention, or those of a convolution.
+DIVIDED = {
+    "mamba": ("backbone.layers.0.mixer", 0.5),
+    "jamba": ("model.layers.0.mamba", 0.5),
+    "falcon_h1": ("model.layers.0.mamba", 0.6),
+    "nemotron_h": ("model.layers.0.mixer", 0.51),
+    "qwen3_5_text": ("model.layers.0.linear_attn", 0.5),
+    "qwen3_next": ("model.layers.0.linear_attn", 0.5),
+    "olmo_hybrid": ("model.layers.0.linear_attn", 0.97),
+    "kimi_linear": ("model.layers.0.self_attn", 0.52),
+    "lfm2": ("model.layers.0.conv", 0.5),
+}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -23,6 +38,26 @@ def test_answers_equal_those_of_transformers(model_type, ranks, tmp_path):
     model = small_model(model_type)
     path = accord.export(model, path=tmp_path / "model.accord", sharding="auto")
     check_answers(model, path, ranks)
+
+
+@pytest.mark.parametrize("model_type", mostly_slow(DIVIDED, "mamba", "qwen3_5_text", "falcon_h1"))
+def test_ranks_divide_states_by_heads(model_type, tmp_path):
+    model, (layer, share) = small_model(model_type), DIVIDED[model_type]
+    path = accord.export(model, path=tmp_path / "model.accord", sharding="auto")
+    manifest = json.loads((path / "manifest.json").read_text())
+    divided = {tensor["name"] for tensor in manifest["tensors"] if "sharding" in tensor}
+    assert divided & {f"{layer}.out_proj.weight", f"{layer}.o_proj.weight"}
+
+    def bytes_of(comm):
+        with accord.load(path, {"tp": comm}) as engine:
+            made = accord.LanguageModel.create(engine, cache_tokens=1024)
+            size = made.cache_bytes
+            made.stop() if comm.rank == 0 else made.follow()
+            return size
+
+    (whole,), halves = on_threads(1, bytes_of), on_threads(2, bytes_of)
+    assert all(half <= share * whole + 4096 for half in halves), (whole, halves)
+    check_answers(model, path, 2)
 
 
 def test_a_state_is_kept_for_each_block_of_256_tokens(tmp_path):
