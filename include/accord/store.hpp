@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -47,8 +48,10 @@ enum class StoreRole : std::uint8_t { kHost, kClient };
 /// Creates a store over TCP at `host`:`port`. The kHost serves it from a thread until its Store is destroyed, and
 /// also acts as a client; port 0 selects a free port (see describe()). A client retries the connection until
 /// `timeout`. Fails with kNotFound at once if `host` has no address, kTimeout if nothing answers, or kIo if the host
-/// cannot serve `port`.
-Result<std::shared_ptr<Store>> make_tcp_store(StoreRole role, const std::string& host, int port, Duration timeout);
+/// cannot serve `port`. `answer_timeout`: how long set(), add() and erase() wait for the host's answer; `timeout` if
+/// left out, and at least 5 s.
+Result<std::shared_ptr<Store>> make_tcp_store(StoreRole role, const std::string& host, int port, Duration timeout,
+                                              std::optional<Duration> answer_timeout = {});
 
 /// Creates a view of `store` in which key "k" is key `prefix`/k of `store`.
 std::shared_ptr<Store> make_prefix_store(std::shared_ptr<Store> store, std::string prefix);

@@ -136,7 +136,8 @@ FoundStore store_at(const JobPlace& job, int port, Deadline deadline) {
     return store::connect_to(address, Deadline::in(remaining()), url).ok();
   };
   if (!addresses.ok() || std::none_of(addresses->begin(), addresses->end(), is_listening)) return {};
-  Result<std::shared_ptr<Store>> found = make_tcp_store(StoreRole::kClient, job.address, port, remaining());
+  Result<std::shared_ptr<Store>> found =
+      make_tcp_store(StoreRole::kClient, job.address, port, remaining(), deadline.remaining());
   if (!found.ok()) return {};
   Result<std::string> name = (*found)->get(kJobKey, remaining());
   if (!name.ok()) return {};

@@ -11,6 +11,7 @@
 #include "elastic/members.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/config.hpp"
 #include "base/text.hpp"
 #include "comm/internal.hpp"
 #include "transport/tcp/call.hpp"
@@ -58,7 +60,8 @@ void arrange(Round& round) {
 }  // namespace
 
 Members::Members(std::shared_ptr<Store> store, const ElasticOptions& options, std::unique_ptr<LifeLine> line)
-    : store_(std::move(store), options.name, fmt::format("elastic group \"{}\"", options.name)),
+    : store_(std::move(store), options.name, fmt::format("elastic group \"{}\"", options.name),
+             options.communicator.timeout.value_or(config()->timeout)),
       rounds_(store_),
       min_ranks_(options.min_ranks),
       max_ranks_(options.max_ranks),
@@ -197,8 +200,8 @@ Result<std::optional<Round>> Members::next_round(const std::string& handle, Dura
   return round;
 }
 
-// A process waits `timeout` for ranks that do not come, and twice as long for a leader, which may have begun later. All
-// time in which others work does not count.
+// A process waits `timeout` for ranks that do not come, whoever leads meanwhile, and twice as long for one leader,
+// which may have begun later. All time in which others work does not count.
 Result<std::optional<Round>> Members::wait_for_round(const std::string& handle, Duration timeout) {
   const Status closed(StatusCode::kAborted, where() + " was closed");
   if (is_closed_) return closed;
@@ -212,7 +215,7 @@ Result<std::optional<Round>> Members::wait_for_round(const std::string& handle, 
   const Deadline patience = Deadline::in(timeout);
   const Duration twice = timeout + std::min(timeout, Duration::max() - timeout);
   const Deadline answers = Deadline::in(kAnswerTimeout);
-  Deadline deadline = patience;
+  Deadline ranks = patience, deadline = patience;
   std::int64_t leader = 0;
   while (!is_closed_) {
     ACCORD_ASSIGN_OR_RETURN(const bool changed, has_changed());
@@ -228,7 +231,7 @@ Result<std::optional<Round>> Members::wait_for_round(const std::string& handle, 
           watches_.clear();  // the ranks are about to use as many descriptors
           return std::optional(latest());
         }
-        deadline = Deadline::in(timeout);
+        ranks = deadline = Deadline::in(timeout);
         continue;
       }
     }
@@ -247,11 +250,11 @@ Result<std::optional<Round>> Members::wait_for_round(const std::string& handle, 
         }
         break;
       case Decision::Kind::kAwaitRanks:
-        if (deadline.passed()) return timed_out(decision);
+        if (ranks.passed()) return timed_out(decision);
         std::this_thread::sleep_for(kLeaderPause);
         break;
       case Decision::Kind::kAwaitWorkers:
-        if (others_work()) deadline = Deadline::in(timeout);
+        if (others_work()) ranks = deadline = Deadline::in(timeout);
         if (deadline.passed() && now.patience_is_over) return unreachable();
         if (was_in_latest(me_)) {
           std::this_thread::sleep_for(kLeaderPause);
@@ -262,7 +265,11 @@ Result<std::optional<Round>> Members::wait_for_round(const std::string& handle, 
       case Decision::Kind::kFollow:
         if (std::exchange(leader, decision.leader) != decision.leader) deadline = Deadline::in(twice);
         if (deadline.passed()) {
-          if (!others_work()) leave_out(leader);
+          if (others_work()) {
+            ranks = Deadline::in(timeout);
+          } else {
+            leave_out(leader);
+          }
           deadline = Deadline::in(twice);
         }
         ACCORD_RETURN_IF_ERROR(await_round());
@@ -297,9 +304,17 @@ Status Members::publish(const Decision& decision) {
   return {};
 }
 
-Status Members::timed_out(const Decision& decision) const {
-  return Status(StatusCode::kTimeout, fmt::format("{}: timed out: {} of at least {} ranks came within {}", where(),
-                                                  decision.members.size(), min_ranks_, duration_text(timeout_)));
+Status Members::timed_out(const Decision& decision) {
+  std::string text = fmt::format("{}: timed out: {} of at least {} ranks came within {}", where(),
+                                 decision.members.size(), min_ranks_, duration_text(timeout_));
+  for (std::int64_t id = 1; id <= ids_; ++id) {
+    if (id == me_ || presence(id) != Presence::kWaiting || life(id) == Life::kAlive) continue;
+    const Result<comm::Handle> address = comm::parse_handle(record(id)->life);
+    if (!address.ok()) continue;
+    text += fmt::format("; process {} at {}, port {}, waits too or has died: it cannot be reached", address->process,
+                        fmt::join(address->addresses, " and "), address->port);
+  }
+  return Status(StatusCode::kTimeout, std::move(text));
 }
 
 Status Members::unreachable() const {

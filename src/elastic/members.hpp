@@ -77,7 +77,7 @@ class Members {
   void leave_out(std::int64_t id);
   /// Returns true if ranks of the latest round answer and do not wait.
   bool others_work();
-  Status timed_out(const Decision& decision) const;
+  Status timed_out(const Decision& decision);
   Status unreachable() const;
 
   GroupStore store_;

@@ -30,6 +30,9 @@ constexpr Duration kClaimPause = std::chrono::milliseconds(2);
 constexpr std::int64_t kRoundsKept = 16;
 constexpr int kAttemptsErased = 2;
 
+/// A store that says later than this that a key is not set has not answered.
+constexpr Duration kLateAnswer = std::chrono::seconds(2);
+
 std::string round_key(std::int64_t number) { return fmt::format("round/{}", number); }
 std::string attempt_key(std::string_view kind, std::int64_t number, int attempt) {
   return fmt::format("{}/{}/{}", kind, number, attempt);
@@ -37,11 +40,15 @@ std::string attempt_key(std::string_view kind, std::int64_t number, int attempt)
 
 }  // namespace
 
-GroupStore::GroupStore(std::shared_ptr<Store> store, std::string_view name, std::string where)
-    : store_(make_prefix_store(std::move(store), fmt::format("accord/elastic/{}", name))), where_(std::move(where)) {}
+GroupStore::GroupStore(std::shared_ptr<Store> store, std::string_view name, std::string where, Duration patience)
+    : store_(make_prefix_store(std::move(store), fmt::format("accord/elastic/{}", name))),
+      where_(std::move(where)),
+      patience_(patience) {}
 
 Status GroupStore::failure(const Status& status) const {
-  return status.ok() ? status : Status(StatusCode::kIo, fmt::format("{}: {}", where_, status.message()));
+  if (status.ok()) return status;
+  const bool lacks = status.code() == StatusCode::kResourceExhausted;
+  return Status(lacks ? status.code() : StatusCode::kIo, fmt::format("{}: {}", where_, status.message()));
 }
 
 Status GroupStore::set(const std::string& key, std::string_view text) { return failure(store_->set(key, text)); }
@@ -53,10 +60,15 @@ Result<std::int64_t> GroupStore::raise(const std::string& key, std::int64_t by) 
 }
 
 Result<std::optional<std::string>> GroupStore::find(const std::string& key, Duration timeout) {
-  Result<std::string> text = store_->get(key, timeout);
-  if (text.ok()) return std::optional(*std::move(text));
-  if (text.status().code() == StatusCode::kTimeout) return std::optional<std::string>();
-  return failure(text.status());
+  const Deadline patience = Deadline::in(patience_);
+  while (true) {
+    const Deadline answer = Deadline::in(timeout + kLateAnswer);
+    Result<std::string> text = store_->get(key, timeout);
+    if (text.ok()) return std::optional(*std::move(text));
+    if (text.status().code() != StatusCode::kTimeout) return failure(text.status());
+    if (!answer.passed()) return std::optional<std::string>();
+    if (patience.passed()) return failure(text.status());  // the store's host has stood still, not the key been unset
+  }
 }
 
 Result<bool> Rounds::read(std::int64_t number) {

@@ -14,11 +14,11 @@
 
 namespace accord::elastic {
 
-/// A part of a store. Its failures are kIo, whatever the store says: they concern no rank.
+/// A part of a store. Its failures are kIo or kResourceExhausted, whatever the store says: they concern no rank.
 class GroupStore {
  public:
-  /// where: "elastic group "NAME"", for messages.
-  GroupStore(std::shared_ptr<Store> store, std::string_view name, std::string where);
+  /// where: "elastic group "NAME"", for messages. patience: how long the store's host may stand still.
+  GroupStore(std::shared_ptr<Store> store, std::string_view name, std::string where, Duration patience);
 
   Status set(const std::string& key, std::string_view text);
   /// Adds `by` to a counter and returns the sum.
@@ -33,6 +33,7 @@ class GroupStore {
 
   const std::shared_ptr<Store> store_;
   const std::string where_;
+  const Duration patience_;
 };
 
 /// The rounds in the order of their numbers, as one process knows them.

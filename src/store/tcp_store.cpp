@@ -20,8 +20,8 @@ constexpr Duration kAnswerTimeout = std::chrono::seconds(5);
 
 class TcpStore final : public Store {
  public:
-  TcpStore(std::unique_ptr<TcpServer> server, std::unique_ptr<TcpClient> client, Duration timeout)
-      : server_(std::move(server)), client_(std::move(client)), timeout_(std::max(timeout, kAnswerTimeout)) {}
+  TcpStore(std::unique_ptr<TcpServer> server, std::unique_ptr<TcpClient> client, Duration answers)
+      : server_(std::move(server)), client_(std::move(client)), timeout_(std::max(answers, kAnswerTimeout)) {}
 
   Status set(std::string_view key, std::string_view value) override {
     ACCORD_RETURN_IF_ERROR(store::check_key(key));
@@ -62,28 +62,30 @@ class TcpStore final : public Store {
   const Duration timeout_;
 };
 
-Result<std::shared_ptr<Store>> make_host(const std::string& host, int port, Duration timeout) {
+Result<std::shared_ptr<Store>> make_host(const std::string& host, int port, Duration timeout, Duration answers) {
   ACCORD_ASSIGN_OR_RETURN(UniqueFd listening, store::listen_at(host, port));
   ACCORD_ASSIGN_OR_RETURN(const int served_port, store::port_of(listening.get()));
   ACCORD_ASSIGN_OR_RETURN(const store::Address address, store::local_address_of(listening.get()));
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<TcpServer> server, TcpServer::start(std::move(listening)));
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<TcpClient> client,
                           TcpClient::connect_here(address, store::tcp_url(host, served_port), timeout));
-  return std::shared_ptr<Store>(std::make_shared<TcpStore>(std::move(server), std::move(client), timeout));
+  return std::shared_ptr<Store>(std::make_shared<TcpStore>(std::move(server), std::move(client), answers));
 }
 
 }  // namespace
 
-Result<std::shared_ptr<Store>> make_tcp_store(StoreRole role, const std::string& host, int port, Duration timeout) {
+Result<std::shared_ptr<Store>> make_tcp_store(StoreRole role, const std::string& host, int port, Duration timeout,
+                                              std::optional<Duration> answer_timeout) {
   const int lowest = role == StoreRole::kHost ? 0 : 1;
   if (port < lowest || port > 65535) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("store {}: port {} is not in {}-65535", store::tcp_url(host, port), port, lowest));
   }
   if (host.empty()) return Status(StatusCode::kInvalidArgument, "a TCP store needs the name or address of its host");
-  if (role == StoreRole::kHost) return make_host(host, port, timeout);
+  const Duration answers = answer_timeout.value_or(timeout);
+  if (role == StoreRole::kHost) return make_host(host, port, timeout, answers);
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<TcpClient> client, TcpClient::connect(host, port, timeout));
-  return std::shared_ptr<Store>(std::make_shared<TcpStore>(nullptr, std::move(client), timeout));
+  return std::shared_ptr<Store>(std::make_shared<TcpStore>(nullptr, std::move(client), answers));
 }
 
 }  // namespace accord

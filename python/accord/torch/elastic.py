@@ -22,6 +22,13 @@ _MISMATCHES = 3  # attempts to form a group of processes that disagree
 _LOG = logging.getLogger("accord.elastic")
 
 
+def _checked(form_timeout: float | timedelta) -> float | timedelta:
+    seconds = form_timeout.total_seconds() if isinstance(form_timeout, timedelta) else form_timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise accord.InvalidArgument(f"form_timeout is {form_timeout!r}, expected seconds, at least 0")
+    return form_timeout
+
+
 class Stateful(Protocol):
     """A module, an optimizer, a scheduler: anything with the state that a checkpoint holds."""
 
@@ -84,10 +91,10 @@ class ElasticGroup:
         timeout: timedelta,
         options: Options | None,
     ) -> None:
+        self._form_timeout = _checked(timeout if form_timeout is None else form_timeout)
         chosen = replace(options or Options(), enable_reconfigure=True)
         dist.init_process_group("accord", pg_options=chosen, timeout=timeout, **rendezvous)
         self._members = members
-        self._form_timeout = timeout if form_timeout is None else form_timeout
         self._is_finished = False
         self.round = 0  # how many groups all processes have formed, with the current one
 
@@ -98,6 +105,8 @@ class ElasticGroup:
         The calls of ranks that still use the group end with an error, so that they come here as well. Waits as long as
         others work in a group that has no place for this process. Raises Timeout if too few ranks came, Mismatch if
         they have different options."""
+        if dist.group.WORLD is None:
+            raise accord.Aborted("the elastic group was closed")
         self._leave()
         try:
             return self._form()

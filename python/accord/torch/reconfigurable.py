@@ -130,6 +130,14 @@ class ReconfigurableProcessGroup(ProcessGroup):
             raise
         base.close()
 
+    def give_up_forming(self) -> None:
+        """Ends a reconfiguration in progress, on all ranks. The group then has no members until the next one."""
+        forming = self._comm
+        if isinstance(forming, NotFormed):
+            forming.abort("the reconfiguration was interrupted")
+        with self._reconfiguring:  # its thread has ended
+            pass
+
     def forget_handle(self) -> None:
         """Gives up the group and its handle: ranks that have passed it to reconfigure() get an error at once."""
         with self._changing:
@@ -161,10 +169,15 @@ def reconfigure(
 ) -> None:
     """Forms the default group, which was created with enable_reconfigure, of the ranks with these handles; returns when
     all of them have. Like dist._reconfigure(), which torch has from 2.14 on. timeout: in seconds; None stands for the
-    group's."""
+    group's. Ctrl-C ends it on all ranks, and the next reconfigure() needs new handles."""
     limit = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
     options = types.SimpleNamespace(uuid=uuid, handles=handles, timeout=limit, hints={})
-    default_group().reconfigure(options).wait()
+    group = default_group()
+    try:
+        group.reconfigure(options).wait()
+    except KeyboardInterrupt:
+        group.give_up_forming()
+        raise
 
 
 def default_group() -> ReconfigurableProcessGroup:

@@ -11,12 +11,14 @@ import torch
 import torch.distributed as dist
 
 import accord
+from accord._integers import integer
 from accord.torch import c10d
 from accord.torch.background import Background
 from accord.torch.errors import as_torch_error
 from accord.torch.tensors import source
 from accord.torch.work import FinishedWork, Work
 
+_NAME_BYTES = 32  # of a dtype
 _FINISHED = FinishedWork()  # one for all calls: it has no state, and a new one takes as long as a signal
 
 
@@ -34,20 +36,15 @@ class Window:
         self._owned: torch.Tensor | None = None
 
     def tensor_register(self, tensor: torch.Tensor, owning: bool = True) -> None:
-        """Makes `tensor`, a dense CPU tensor, this rank's part. Collective; ranks may pass different sizes. The
-        tensor's elements move to memory that the other ranks can reach, at the cost of one copy. Views of it that
+        """Makes `tensor`, a dense CPU tensor, this rank's part. Collective; all ranks pass tensors of one dtype, but
+        may pass different sizes. The tensor's elements move to memory that the other ranks can reach, at the cost of one copy. Views of it that
         exist already stay where they were. owning: keep a reference to the tensor until tensor_deregister()."""
         if self._window is not None:
             raise self._error(accord.WrongState, "the window has a tensor already; call tensor_deregister() first")
-        given = None
-        if tensor.device.type != "cpu":
-            given = f"one on {tensor.device}"
-        elif tensor.layout is not torch.strided:
-            given = f"one of layout {tensor.layout}"
-        elif not tensor.is_contiguous():
-            given = f"one with strides {tensor.stride()}"
         make_window = self._comm.window  # fails here if there is no group at present
-        self._agree(None if given is None else f"a window needs a dense tensor on the CPU, not {given}")
+        given = _unusable(tensor)
+        refused = None if given is None else f"a window needs a dense tensor on the CPU, not {given}"
+        self._agree(str(tensor.dtype) if refused is None else "", refused)
         window = self._run(make_window, tensor.nbytes)
         local = self._viewed(window.local, tensor)
         with torch.no_grad():
@@ -57,14 +54,23 @@ class Window:
         self._window, self._tensor = window, local
         self._owned = tensor if owning else None
 
-    def _agree(self, refused: str | None) -> None:
-        """Raises on all ranks if one of them refuses its tensor, so that none waits for it."""
-        refusals = torch.empty(self._comm.size, dtype=torch.bool)
-        self._run(self._comm.all_gather, torch.tensor([refused is not None]), refusals)
+    def _agree(self, dtype: str, refused: str | None) -> None:
+        """Raises on all ranks if one of them refuses its tensor, so that none waits for it, or if dtypes differ."""
+        mine = torch.zeros(_NAME_BYTES, dtype=torch.uint8)
+        name = dtype.encode()
+        mine[: len(name)] = torch.tensor(list(name), dtype=torch.uint8)
+        names = torch.empty(self._comm.size, _NAME_BYTES, dtype=torch.uint8)
+        self._run(self._comm.all_gather, mine, names.view(-1))
         if refused is not None:
             raise self._error(accord.InvalidArgument, refused)
-        for rank in refusals.nonzero().flatten().tolist():
-            raise self._error(accord.InvalidArgument, f"rank {rank} refused its tensor of the window")
+        dtypes = [bytes(name.tolist()).rstrip(b"\0").decode() for name in names]
+        for rank, other in enumerate(dtypes):
+            if not other:
+                raise self._error(accord.InvalidArgument, f"rank {rank} refused its tensor of the window")
+        for rank, other in enumerate(dtypes):
+            if other != dtype:
+                text = f"a window has one dtype: rank {rank} registers {other}, rank {self._comm.rank} {dtype}"
+                raise self._error(accord.Mismatch, text)
 
     def tensor_deregister(self) -> None:
         """Lets go of the memory; the tensor keeps it, and so do the other ranks as long as they have mapped it. Not
@@ -79,7 +85,8 @@ class Window:
         window, own = self._registered()
         if tensor.dtype != own.dtype:
             raise self._error(accord.InvalidArgument, f"put of {tensor.dtype} to a window of {own.dtype}")
-        self._run(window.put, source(tensor, "put"), dst_rank, target_offset_nelems * own.itemsize)
+        offset = integer(target_offset_nelems, "accord: the offset", accord.InvalidArgument)
+        self._run(window.put, source(tensor, "put"), dst_rank, offset * own.itemsize)
         return _FINISHED
 
     def signal(self, peer_rank: int, async_op: bool, opts: Any = None) -> dist.Work:
@@ -143,3 +150,16 @@ class Window:
         elements = torch.from_dlpack(memory)
         elements = elements[: elements.numel() // like.itemsize * like.itemsize].view(like.dtype)
         return elements.view(like.shape) if elements.numel() == like.numel() else elements
+
+
+def _unusable(tensor: Any) -> str | None:
+    """Returns what kind of tensor it is, if no window can have it."""
+    if not isinstance(tensor, torch.Tensor):
+        return f"a {type(tensor).__name__}"
+    if tensor.device.type != "cpu":
+        return f"one on {tensor.device}"
+    if tensor.layout is not torch.strided:
+        return f"one of layout {tensor.layout}"
+    if tensor.is_quantized or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a {type(tensor).__name__} of {tensor.dtype}"
+    return None if tensor.is_contiguous() else f"one with strides {tensor.stride()}"

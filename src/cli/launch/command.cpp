@@ -216,7 +216,9 @@ void add_options(CLI::App& run, LaunchOptions& options) {
       ->check(CLI::Range(1, 65535));
   run.add_flag("--standalone", options.standalone, "One node, without a rendezvous (the default)");
   add("--elastic", options.elastic,
-      "MIN:MAX, numbers of ranks: start a rank that failed again, while the others go on (accord.ElasticGroup)");
+      "MIN:MAX, numbers of ranks: start a rank that failed again, while the others go on (accord.ElasticGroup)")
+      ->check(CLI::Validator([](const std::string& text) { return text.empty() ? "it is empty" : std::string(); },
+                             "MIN:MAX"));
   add("--max-restarts", options.max_restarts,
       "Starts of the whole job after a failure [0]; with --elastic, of single ranks of this node [10]")
       ->check(non_negative_number());

@@ -42,9 +42,11 @@ std::optional<std::string> text_field(const json& object, const char* name) {
   return object[name].get<std::string>();
 }
 
-/// Returns `field` of the text of rank `from`; fails unless that rank has the same terms and sent the field.
-Result<std::string> read_text(const GroupOptions& options, const std::string& my_terms, Rank from,
+/// Returns `field` of the text of rank `from`; fails unless that rank has the same terms and sent the field. Other
+/// ranks may pass the error on, so it numbers this rank too.
+Result<std::string> read_text(const JoinRequest& request, const std::string& my_terms, Rank from,
                               const std::string& text, const char* field) {
+  const GroupOptions& options = request.options;
   const json theirs = json::parse(text, nullptr, false);
   if (const std::optional<std::string> why = text_field(theirs, "error"))
     return Status(StatusCode::kPeerLost,
@@ -55,9 +57,10 @@ Result<std::string> read_text(const GroupOptions& options, const std::string& my
     return Status(StatusCode::kMismatch, fmt::format("{}: rank {} speaks another protocol", in_group(options), from),
                   {from});
   if (*its_terms != my_terms)
-    return Status(StatusCode::kMismatch,
-                  fmt::format("{}: rank {} has {}; this rank has {}", in_group(options), from, *its_terms, my_terms),
-                  {from});
+    return Status(
+        StatusCode::kMismatch,
+        fmt::format("{}: rank {} has {}; rank {} has {}", in_group(options), from, *its_terms, request.rank, my_terms),
+        {from});
   return *std::move(value);
 }
 
@@ -67,7 +70,7 @@ Result<std::vector<topology::Place>> meet(const JoinRequest& request, const std:
   const json hello = {{"terms", my_terms}, {"place", topology::to_json(mine)}};
   std::vector<topology::Place> places;
   ACCORD_RETURN_IF_ERROR(exchange(kHello, to_text(hello), [&](Rank from, const std::string& text) -> Status {
-    ACCORD_ASSIGN_OR_RETURN(const std::string its_place, read_text(request.options, my_terms, from, text, "place"));
+    ACCORD_ASSIGN_OR_RETURN(const std::string its_place, read_text(request, my_terms, from, text, "place"));
     ACCORD_ASSIGN_OR_RETURN(topology::Place place, topology::place_from_json(its_place));
     places.push_back(std::move(place));
     return {};
@@ -90,7 +93,7 @@ Result<Opened> open_endpoint(const Result<Fabric>& fabric, const transport::Endp
                                         : refusal(mine.status().with_context("it cannot open its endpoint"));
   Opened opened;
   ACCORD_RETURN_IF_ERROR(exchange("address", address, [&](Rank from, const std::string& text) -> Status {
-    const Result<std::string> descriptor = read_text(request.options, my_terms, from, text, "descriptor");
+    const Result<std::string> descriptor = read_text(request, my_terms, from, text, "descriptor");
     if (!descriptor.ok())
       return mine.ok() ? descriptor.status()
                        : Status(mine.status().code(), descriptor.status().message(), descriptor.status().ranks());

@@ -222,6 +222,47 @@ def test_a_reconfiguration_can_be_aborted_and_wrong_arguments_change_nothing(tor
     ]
 
 
+def interrupt(group, folder):
+    import os
+    import signal
+    import threading
+
+    import accord.torch
+
+    dist.destroy_process_group()
+    options = accord.torch.Options(enable_reconfigure=True)
+    store = dist.FileStore(f"{folder}/store", 1)
+    dist.init_process_group("accord", store=store, rank=0, world_size=1, pg_options=options)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def when_it_waits():
+        while "wait" not in {frame.f_code.co_name for frame in callers()}:
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def callers():
+        frame = sys._current_frames()[threading.main_thread().ident]
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+    with accord.Communicator.alone() as silent:
+        threading.Thread(target=when_it_waits).start()
+        try:
+            accord.torch.reconfigure("first", [accord.torch.reconfigure_handle(), silent.handle()])
+        except KeyboardInterrupt:
+            accord.torch.reconfigure("second", [accord.torch.reconfigure_handle()])
+            x = torch.ones(1)
+            dist.all_reduce(x)
+            return x.item(), dist.get_world_size()
+
+
+def test_ctrl_c_ends_a_reconfiguration_and_the_next_one_works(torch_ranks, tmp_path):
+    (outcome,) = torch_ranks(1).outcomes(interrupt, str(tmp_path))
+    assert outcome.error is None, outcome.error
+    assert outcome.value == (1, 1)
+
+
 def use_torchs_functions(group, support, folder):
     import datetime
 

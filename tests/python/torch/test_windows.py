@@ -134,6 +134,32 @@ def refuse_on_one_rank(group):
     return text, [window.map_remote_tensor(peer)[0].item() for peer in range(size)]
 
 
+def register_other_dtypes(group):
+    rank = dist.get_rank()
+    try:
+        group.new_window(torch.zeros(4, dtype=torch.float64 if rank == 1 else torch.float32))
+    except accord.Mismatch as error:
+        text = str(error)
+    mine = torch.zeros(400)
+    window = group.new_window(mine)
+    window.put(torch.ones(1), 1 - rank, torch.tensor(65, dtype=torch.int8), False).wait()
+    dist.barrier()
+    try:
+        window.put(torch.ones(1), 1 - rank, "1", False)
+    except accord.InvalidArgument as error:
+        return text, mine.nonzero().flatten().tolist(), str(error)
+
+
+def test_ranks_register_one_dtype_and_offsets_are_integers_of_any_kind(torch_ranks):
+    for rank, outcome in enumerate(torch_ranks(2).outcomes(register_other_dtypes)):
+        assert outcome.error is None, outcome.error
+        text, places, refused = outcome.value
+        names = ("torch.float32", "torch.float64")
+        assert f"rank {1 - rank} registers {names[1 - rank]}, rank {rank} {names[rank]}" in text
+        assert places == [65]
+        assert "the offset is '1', expected an integer" in refused
+
+
 def test_a_tensor_that_one_rank_refuses_is_an_error_on_all(torch_ranks):
     outcomes = torch_ranks(3).outcomes(refuse_on_one_rank)
     for rank, outcome in enumerate(outcomes):

@@ -158,6 +158,17 @@ TEST_F(ElasticGroups, TooFewRanksAreATimeoutAndMayTryAgain) {
   form_all({&b, &c}, 2);
 }
 
+TEST_F(ElasticGroups, AllRanksWaitForTheOthersEquallyLong) {
+  ElasticOptions options = options_for(4, 4);
+  options.form_timeout = kShort;
+  std::vector<ElasticGroup> groups;
+  for (int i = 0; i < 3; ++i) groups.push_back(open(options));
+  const auto begin = std::chrono::steady_clock::now();
+  together(3, [&](std::size_t i) { EXPECT_EQ(groups[i].form().status().code(), StatusCode::kTimeout); });
+  // One after the other they would take three times as long.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2 * kShort + kShort / 2);
+}
+
 TEST_F(ElasticGroups, ARankThatDoesNotComeIsLeftOutAndMayComeLater) {
   ElasticOptions options = options_for(1, 3);
   options.form_timeout = kShort;
