@@ -83,6 +83,15 @@ void AddValues(const Tile& tile, std::int64_t first, std::int64_t begin, std::in
   for (; i < width; i += kLanes) AddColumns<T, kQueries, 1>(tile, first, begin, end, factors, i);
 }
 
+// Adds the bias of its distance to each of the `count` scores of a query, whose first token is number `token`.
+HWY_INLINE void AddBiases(const Tile& tile, std::int64_t query, std::int64_t token, std::int64_t count, float* scores) {
+  const PagedAttentionCall& call = *tile.call;
+  const float* const biases = call.biases + tile.head_of(query) * call.distances;
+  const std::int64_t distance = tile.position_of(query) - tile.position_of_token(token);
+  for (std::int64_t i = 0; i < count; ++i)
+    scores[i] += biases[std::clamp<std::int64_t>(distance - i, 0, call.distances - 1)];
+}
+
 // Scales and caps a query's scores of the first `count` tokens of the chunk, hides the tokens that the query may not
 // attend, and replaces the scores by p. Returns the factor for the sums of the previous chunks.
 HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t count) {
@@ -101,6 +110,7 @@ HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t count
       s = hn::MulAdd(hn::Iota(d, distance), hn::Set(d, call.slopes[tile.head_of(query)]), s);
     }
     hn::StoreU(s, d, scores + i);
+    if (call.biases != nullptr) AddBiases(tile, query, chunk + i, kLanes, scores + i);
   }
   const float never = -__builtin_inff();
   const std::int64_t first = std::clamp<std::int64_t>(tile.begin_of(query) - chunk, 0, groups);

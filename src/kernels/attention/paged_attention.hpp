@@ -36,6 +36,12 @@ struct PagedAttentionCall {
   /// [heads]: for each query head, what is added to the score of a key for each token that it is ahead of the query (a
   /// negative number: ALiBi, Press et al. 2022); or nullptr.
   const float* slopes = nullptr;
+  /// [heads, distances]: for each query head, what is added to the score of the token that many before the query; the
+  /// last number also for all tokens before that. nullptr: nothing.
+  const float* biases = nullptr;
+  std::int64_t distances = 0;
+  /// Every row attends to the first `tokens_of_all` tokens, wherever it is itself; 0: to the tokens up to its own.
+  std::int64_t tokens_of_all = 0;
   ConstTokenRows q = {};
   TokenRows output = {};
   TokenPart part = {};
@@ -55,7 +61,7 @@ struct PagedAttentionPart {
 /// Number of sets into which the query heads of a key head are divided.
 std::int64_t head_sets(const PagedAttentionCall& call);
 
-/// output = softmax(scale q k^T) v for one part of the sequence's `rows`. A row attends to the tokens up to its own.
+/// output = softmax(scale q k^T) v for one part of the sequence's `rows`.
 /// Runs on the calling thread. The bits of a row depend only on its own query and the tokens it attends to: not on the
 /// rows beside it, the block size, or the width of the instruction set (provided it has fused multiply-adds). REQUIRES:
 /// as append_to_cache; the keys and values of these rows are in the cache. Cost: 2 * tokens * (head_dim + value_dim)

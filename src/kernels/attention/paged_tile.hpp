@@ -37,7 +37,9 @@ struct Tile {
     return position / block * part.tokens +
            std::clamp<std::int64_t>(position % block - part.part * part.tokens, 0, part.tokens);
   }
-  std::int64_t end_of(std::int64_t query) const { return tokens_before(position_of(query) + 1); }
+  std::int64_t end_of(std::int64_t query) const {
+    return tokens_before(call->tokens_of_all > 0 ? call->tokens_of_all : position_of(query) + 1);
+  }
   std::int64_t begin_of(std::int64_t query) const {
     const std::int64_t own = position_of(query);
     const std::int64_t of_window = call->window > 0 ? std::max<std::int64_t>(0, own + 1 - call->window) : 0;

@@ -73,6 +73,26 @@ TEST_P(PagedAttention, supports_sinks_and_biases_by_distance) {
   }
 }
 
+TEST_P(PagedAttention, supports_a_table_of_biases_by_distance) {
+  for (const Shape& shape : {Shape{.tokens = 1, .distances = 1}, Shape{.tokens = 300, .heads = 2, .distances = 129},
+                             Shape{.tokens = 90, .heads = 9, .kv_heads = 3, .window = 20, .distances = 7},
+                             Shape{.tokens = 550, .heads = 4, .dtype = DType::kInt8, .distances = 40}}) {
+    Sequence sequence(shape);
+    sequence.step(0, shape.tokens);
+    sequence.check();
+  }
+}
+
+TEST_P(PagedAttention, rows_may_attend_to_all_tokens_wherever_they_are) {
+  for (const Shape& shape :
+       {Shape{.tokens = 1, .sees_all = true}, Shape{.tokens = 300, .heads = 6, .kv_heads = 2, .sees_all = true},
+        Shape{.tokens = 33, .heads = 9, .block_tokens = 48, .dtype = DType::kBFloat16, .sees_all = true}}) {
+    Sequence sequence(shape);
+    sequence.step(0, shape.tokens);
+    sequence.check();
+  }
+}
+
 TEST_P(PagedAttention, reads_values_that_are_the_beginning_of_keys) {
   constexpr ValuePlace kInKeys = ValuePlace::kInKeys;
   for (const Shape& shape :

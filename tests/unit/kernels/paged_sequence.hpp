@@ -26,13 +26,15 @@ struct Shape {
   bool has_sinks = false, has_slopes = false;
   ValuePlace value_place = ValuePlace::kOwn;
   std::int64_t chunk = 0;
+  std::int64_t distances = 0;  // of biases; 0: none
+  bool sees_all = false;       // every token attends to all tokens
 };
 
 // One sequence: the queries, keys and values of all its tokens, a cache that is larger than it needs, and its block
 // table.
 struct Sequence {
   Shape shape;
-  std::vector<float> q, k, v, output, sinks, slopes;
+  std::vector<float> q, k, v, output, sinks, slopes, biases;
   std::vector<std::byte> keys, values;
   std::vector<std::int32_t> table;
   PagedAttentionCall call;
@@ -71,6 +73,10 @@ struct Sequence {
     }
     if (shape.has_sinks) call.sinks = sinks.data();
     if (shape.has_slopes) call.slopes = slopes.data();
+    biases = random_floats(static_cast<std::size_t>(shape.heads * shape.distances), 5);
+    if (shape.distances > 0) call.biases = biases.data();
+    call.distances = shape.distances;
+    if (shape.sees_all) call.tokens_of_all = shape.tokens;
   }
 
   SequenceRows rows(std::int64_t context, std::int64_t count) const { return {count, context, table}; }
@@ -115,7 +121,7 @@ struct Sequence {
     const std::int64_t first = std::max(of_window, shape.chunk > 0 ? token - token % shape.chunk : 0);
     std::vector<double> sums(static_cast<std::size_t>(shape.value_dim), 0.0);
     double total = 0.0;
-    for (std::int64_t other = first; other <= token; ++other) {
+    for (std::int64_t other = first; other < (shape.sees_all ? shape.tokens : token + 1); ++other) {
       double score = 0.0;
       for (std::int64_t i = 0; i < shape.head_dim; ++i) {
         const auto at_q = static_cast<std::size_t>((token * shape.heads + head) * shape.head_dim + i);
@@ -126,6 +132,10 @@ struct Sequence {
       if (shape.softcap > 0) score = std::tanh(score / shape.softcap) * shape.softcap;
       const auto of_head = static_cast<std::size_t>(head);
       if (shape.has_slopes) score += static_cast<double>(slopes[of_head]) * static_cast<double>(other - token);
+      if (shape.distances > 0) {
+        const std::int64_t place = head * shape.distances + std::min(token - other, shape.distances - 1);
+        score += static_cast<double>(biases[static_cast<std::size_t>(place)]);
+      }
       const double p = std::exp(score);
       total += p;
       for (std::int64_t i = 0; i < shape.value_dim; ++i) {
