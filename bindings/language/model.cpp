@@ -23,6 +23,7 @@
 #include "bindings/interpreter/interrupt.hpp"
 #include "bindings/interpreter/process.hpp"
 #include "bindings/interpreter/status.hpp"
+#include "bindings/language/source.hpp"
 #include "bindings/language/text_stream.hpp"
 #include "bindings/language/tokenizer.hpp"
 
@@ -132,6 +133,13 @@ const std::map<std::string, Option>& options_by_name() {
         [](GenerationRequest& r, nb::handle v) { r.stop_sequences = nb::cast<std::vector<std::vector<TokenId>>>(v); }}},
       {"priority", {kWhole, [](GenerationRequest& r, nb::handle v) { r.priority = nb::cast<int>(v); }}},
       {"samples", {kWhole, [](GenerationRequest& r, nb::handle v) { r.samples = nb::cast<int>(v); }}},
+      {"source",
+       {"token ids, or arrays",
+        [](GenerationRequest& r, nb::handle v) {
+          if (!v.is_none()) r.source = source_argument(v);
+        }}},
+      {"start_tokens",
+       {kTokens, [](GenerationRequest& r, nb::handle v) { r.prompt = nb::cast<std::vector<TokenId>>(v); }}},
       {"logprobs", {kWhole, [](GenerationRequest& r, nb::handle v) { r.logprobs = nb::cast<std::optional<int>>(v); }}},
   };
   return table;
@@ -158,7 +166,6 @@ std::vector<TokenId> prompt_of(nb::handle prompt) {
 
 GenerationRequest request_of(std::vector<TokenId> prompt, const nb::kwargs& options) {
   GenerationRequest request;
-  request.prompt = std::move(prompt);
   for (const auto& [key, value] : options) {
     const std::string name = nb::cast<std::string>(key);
     const auto found = options_by_name().find(name);
@@ -174,6 +181,7 @@ GenerationRequest request_of(std::vector<TokenId> prompt, const nb::kwargs& opti
           (name + ": expected " + found->second.expected + ", got " + nb::repr(value).c_str()).c_str());
     }
   }
+  if (!prompt.empty()) request.prompt = std::move(prompt);
   return request;
 }
 
@@ -234,7 +242,10 @@ the package is not a language model, InvalidArgument for invalid options, Resour
           nb::sig("def submit(self, prompt: collections.abc.Sequence[int], **options: typing.Any) -> GenerationStream"),
           R"(Continues a prompt and returns the events as they arrive. For rank 0.
 
-prompt: token ids, as a list or as an array or tensor of one dimension.
+prompt: token ids, as a list or as an array or tensor of one dimension. For a model with an encoder, the beginning of
+the answer; if it is empty, the package's start tokens.
+source: for a model with an encoder, its input: token ids, an array or tensor without a batch dimension, or a list of
+arrays if it takes several.
 
 Options: max_new_tokens, temperature (0: the best token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
 frequency_penalty, biases (token -> number that is added to its logit), seed, stop_tokens, stop_sequences, samples,
@@ -248,10 +259,12 @@ Raises InvalidArgument, which names the invalid option, and ResourceExhausted if
                    "stop: collections.abc.Sequence[str] = (), **options: typing.Any) -> TextStream"),
            R"(Continues a text or answers a conversation, and returns the text as it arrives. For rank 0.
 
-prompt: a text, or messages: [{"role": "user", "content": "Hello"}].
+prompt: a text, or messages: [{"role": "user", "content": "Hello"}]. For a model with an encoder, the text that the
+encoder reads, unless source= is given: then the beginning of the answer.
 stop: texts that end an answer and are not part of it.
 
-Options: those of submit() except logprobs; the package's stop tokens also end an answer. Raises as submit() does, and
+Options: those of submit() except logprobs, and start_tokens: for a model with an encoder, the tokens that the answer
+begins with, instead of the package's. The package's stop tokens also end an answer. Raises as submit() does, and
 NotFound if the package has no tokenizer, or no chat format for messages.)")
       .def(
           "follow",
@@ -279,6 +292,15 @@ NotFound if the package has no tokenizer, or no chat format for messages.)")
       .def_prop_ro(
           "stop_tokens", [](ModelHandle& self) { return std::vector<TokenId>(self.use().stop_tokens()); },
           "The tokens that end a text, as listed in the package.")
+      .def_prop_ro(
+          "has_encoder", [](ModelHandle& self) { return self.use().has_encoder(); },
+          "Whether requests have a source, which an encoder reads.")
+      .def_prop_ro(
+          "max_source", [](ModelHandle& self) { return self.use().max_source(); },
+          "Rows of the longest source, such as its tokens; 0 without an encoder.")
+      .def_prop_ro(
+          "start_tokens", [](ModelHandle& self) { return std::vector<TokenId>(self.use().start_tokens()); },
+          "The tokens that an answer begins with, as listed in the package; none without an encoder.")
       .def_prop_ro(
           "cache_bytes", [](ModelHandle& self) { return self.use().cache_bytes(); },
           "Bytes of the cache; bytes that were never written use no memory.")

@@ -28,7 +28,7 @@ std::pair<TokenId, std::map<TokenId, double>> sample(const std::vector<float>& l
   const auto vocabulary = static_cast<std::int32_t>(logits.size());
   const auto context = static_cast<std::int32_t>(request.prompt.size() + 1);
   raise_if_error(engine::check_request(
-      request, {.blocks = context, .block_tokens = 1, .max_context = context, .vocabulary = vocabulary}));
+      request, 0, {.blocks = context, .block_tokens = 1, .max_context = context, .vocabulary = vocabulary}));
   engine::Sampler sampler(vocabulary);
   const engine::DrawInput input = {&request, generated, index};
   const engine::SampledToken sampled = sampler.sample(logits, input);

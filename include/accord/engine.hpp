@@ -141,6 +141,9 @@ struct SequenceRows {
   /// computed with these blocks so far, or a multiple of block_tokens.
   std::int64_t context = 0;
   std::span<const std::int32_t> blocks;  ///< token t is in block blocks[t / block_tokens]
+  /// Rows of the sequence's source, which cross attention sees; 0: it has no source.
+  std::int64_t source_rows = 0;
+  std::span<const std::int32_t> source_blocks = {};  ///< the blocks in which the encoder has stored them
 };
 
 enum class EngineState : std::uint8_t { kUnbound, kBound, kRunning, kClosed };

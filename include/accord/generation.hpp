@@ -1,6 +1,7 @@
 #pragma once
 // Token generation: requests, sampling options and events.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "accord/buffer.hpp"
 #include "accord/status.hpp"
 #include "accord/token.hpp"
 
@@ -50,9 +52,20 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
+/// A tensor of a request's source: row-major, without gaps.
+struct SourceTensor {
+  DType dtype = DType::kInt64;
+  std::vector<std::int64_t> shape = {};
+  std::vector<std::byte> data = {};
+  bool operator==(const SourceTensor&) const = default;
+};
+
 /// A prompt to continue.
 struct GenerationRequest {
   std::vector<TokenId> prompt = {};
+  /// For a model with an encoder: the encoder's inputs, in its order. Each token attends to all of them. The prompt is
+  /// then the beginning of the answer; if it is empty, it consists of the package's start tokens.
+  std::vector<SourceTensor> source = {};
   SamplingOptions sampling = {};
   std::optional<int> max_new_tokens = {};  ///< absent: as many as fit into the context and the cache
   std::vector<TokenId> stop_tokens = {};   ///< the end of sequence, and others

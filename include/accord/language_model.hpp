@@ -20,7 +20,8 @@ class TokenStream;
 }  // namespace engine
 
 struct LanguageModelOptions {
-  std::int32_t cache_tokens = 0;  ///< capacity of the cache in tokens, for all sequences together; 0: one full context
+  /// Capacity of the cache in tokens, for all sequences and their sources together; 0: one full context.
+  std::int32_t cache_tokens = 0;
   /// A multiple of 16; 0: 16, or up to 256 for a model whose layers keep a state, of which each block has a copy.
   std::int32_t block_tokens = 0;
   DType cache_dtype = DType::kFloat32;  ///< or bfloat16, or int8 with a scale for each token and head
@@ -64,11 +65,12 @@ class LanguageModel {
                                                     std::optional<Communicator> all_ranks = {});
 
   /// Continues a prompt. For rank 0; kWrongState on the other ranks. Fails with kInvalidArgument, which names the
-  /// invalid option; kResourceExhausted if too many requests are waiting; and, once the model has ended, kClosed
-  /// after stop() or the failure that ended it.
+  /// invalid option, or the tensor of the source that does not fit the encoder; kResourceExhausted if too many requests
+  /// are waiting; and, once the model has ended, kClosed after stop() or the failure that ended it.
   [[nodiscard]] Result<GenerationStream> submit(GenerationRequest request);
-  /// Continues a text or answers a conversation, in text. For rank 0. Fails as submit() does; with kNotFound if the
-  /// package has no tokenizer, or no chat format for a request with messages; and with the errors of
+  /// Continues a text or answers a conversation, in text. With an encoder, the text is the source; if the request has
+  /// a source already, the text is the beginning of the answer. For rank 0. Fails as submit() does; with kNotFound if
+  /// the package has no tokenizer, or no chat format for a request with messages; and with the errors of
   /// Tokenizer::encode() and ChatFormat::render().
   [[nodiscard]] Result<TextStream> generate(TextRequest request);
   /// For the other ranks: computes what rank 0 decides, until rank 0 stops (ok) or something fails on any rank.
@@ -84,6 +86,12 @@ class LanguageModel {
   std::int32_t vocabulary() const;
   /// The tokens that end a text, as listed in the package: for GenerationRequest::stop_tokens.
   const std::vector<TokenId>& stop_tokens() const;
+  /// Whether requests have a source, which an encoder reads (T5, BART, Whisper).
+  bool has_encoder() const;
+  /// Rows of the longest source: its tokens, or the frames that an encoder of audio makes; 0 without an encoder.
+  std::int32_t max_source() const;
+  /// The tokens that an answer begins with, as listed in the package; none without an encoder.
+  const std::vector<TokenId>& start_tokens() const;
   std::size_t cache_bytes() const;
   /// The package's tokenizer.json; nullopt if it has none.
   const std::optional<std::string>& tokenizer_json() const;

@@ -17,7 +17,9 @@ struct TextRequest {
   std::string prompt = {};                 ///< framed by special tokens according to the tokenizer
   std::vector<ChatMessage> messages = {};  ///< instead of a prompt; rendered by the package's chat format
   std::vector<std::string> stop = {};      ///< texts that end an answer and are not part of it
-  GenerationRequest options = {};  ///< its prompt and logprobs stay empty; the package's stop tokens also end an answer
+  /// Without logprobs, and without a prompt unless the model has an encoder (LanguageModel::generate()). The package's
+  /// stop tokens also end an answer.
+  GenerationRequest options = {};
 };
 
 /// More text of a sample, or its end, or both. An event with a finish reason is the sample's last one.

@@ -59,7 +59,7 @@ Result<Engine> Engine::load_and_bind(const std::string& path, const std::map<std
 
 Status Engine::bind(const std::map<std::string, Communicator>& groups) { return engine_->bind(groups); }
 
-Status Engine::unbind() { return engine_->groups().unbind(); }
+Status Engine::unbind() { return engine_->unbind(); }
 
 Result<EngineContext> Engine::create_context() {
   if (engine_->groups().state() == EngineState::kClosed)
@@ -84,6 +84,6 @@ const LoadReport& Engine::load_report() const { return engine_->report(); }
 const std::vector<TensorInfo>& Engine::inputs() const { return engine_->model().inputs; }
 const std::vector<TensorInfo>& Engine::outputs() const { return engine_->model().outputs; }
 const std::map<std::string, GroupPlace>& Engine::groups() const { return engine_->groups().places(); }
-void Engine::close() { engine_->groups().close(); }
+void Engine::close() { engine_->close(); }
 
 }  // namespace accord

@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
+#include <span>
 
 #include "engine/runtime/agreement.hpp"
 #include "engine/runtime/loaded_engine.hpp"
@@ -62,15 +64,25 @@ Result<T> parsed(std::mutex& mutex, std::optional<T>& kept, const std::optional<
   return *kept;
 }
 
-Status check(const TextRequest& request) {
+Status check(const TextRequest& request, bool has_encoder) {
   std::string_view what;
   if (!request.prompt.empty() && !request.messages.empty()) what = "both a prompt and messages";
-  if (!request.options.prompt.empty()) what = "token ids: pass them to submit()";
+  if (!request.options.prompt.empty() && !has_encoder) what = "token ids: pass them to submit()";
+  if (!request.options.prompt.empty() && !request.options.source.empty() && !request.prompt.empty())
+    what = "both a text and token ids for the beginning of the answer";
   if (request.options.logprobs) what = "logprobs: only submit() returns them";
   for (const std::string& stop : request.stop)
     if (stop.empty()) what = "an empty stop text";
   if (what.empty()) return Status();
   return Status(StatusCode::kInvalidArgument, fmt::format("a request for text cannot have {}", what));
+}
+
+// Returns token ids as the source of an encoder that reads text.
+SourceTensor source_of(std::span<const TokenId> tokens) {
+  SourceTensor source{DType::kInt64, {static_cast<std::int64_t>(tokens.size())}, {}};
+  source.data.resize(tokens.size() * sizeof(std::int64_t));
+  std::ranges::copy(tokens, reinterpret_cast<std::int64_t*>(source.data.data()));
+  return source;
 }
 
 std::string digest_of(const LanguageModelOptions& options) {
@@ -121,24 +133,33 @@ Result<LanguageModel> LanguageModel::create(const Engine& engine, const Language
 
 Result<GenerationStream> LanguageModel::submit(GenerationRequest request) {
   if (!leads()) return not_leading();
+  if (request.prompt.empty()) request.prompt = start_tokens();  // empty without an encoder
   ACCORD_ASSIGN_OR_RETURN(engine::TokenStream stream, state_->generation->submit(std::move(request)));
   return {GenerationStream(std::move(stream), state_)};
 }
 
 Result<TextStream> LanguageModel::generate(TextRequest request) {
   if (!leads()) return not_leading();
-  ACCORD_RETURN_IF_ERROR(check(request));
+  ACCORD_RETURN_IF_ERROR(check(request, has_encoder()));
   ACCORD_ASSIGN_OR_RETURN(const Tokenizer text, tokenizer());
-  EncodeOptions encode{SpecialTokens::kAdd, TextLength::kWhole};
+  // With an encoder, the text is what it reads, or if that is given, the beginning of the answer.
+  const bool is_source = has_encoder() && request.options.source.empty();
+  EncodeOptions encode{has_encoder() && !is_source ? SpecialTokens::kLeaveOut : SpecialTokens::kAdd,
+                       TextLength::kWhole};
   if (!request.messages.empty()) {
     ACCORD_ASSIGN_OR_RETURN(const ChatFormat chat, chat_format());
     ACCORD_ASSIGN_OR_RETURN(request.prompt, chat.render(request.messages));
     encode.special_tokens = SpecialTokens::kLeaveOut;
   }
-  ACCORD_ASSIGN_OR_RETURN(request.options.prompt, text.encode(request.prompt, encode));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens_of_text, text.encode(request.prompt, encode));
+  if (is_source) {
+    request.options.source = {source_of(tokens_of_text)};
+  } else if (!tokens_of_text.empty()) {
+    request.options.prompt = tokens_of_text;
+  }
   std::vector<TokenId>& stop_tokens = request.options.stop_tokens;
   stop_tokens.insert(stop_tokens.end(), this->stop_tokens().begin(), this->stop_tokens().end());
-  const std::size_t prompt_tokens = request.options.prompt.size();
+  const std::size_t prompt_tokens = is_source ? tokens_of_text.size() : request.options.prompt.size();
   const int samples = request.options.samples;
   ACCORD_ASSIGN_OR_RETURN(GenerationStream tokens, submit(std::move(request.options)));
   return TextStream(std::make_shared<TextStream::State>(std::move(tokens), text, request.stop, prompt_tokens, samples));
@@ -161,6 +182,11 @@ std::int32_t LanguageModel::max_context() const { return state_->model->limits()
 std::int32_t LanguageModel::vocabulary() const { return state_->model->limits().vocabulary; }
 const std::vector<TokenId>& LanguageModel::stop_tokens() const {
   return state_->engine->model().language_model->stop_tokens;
+}
+bool LanguageModel::has_encoder() const { return state_->engine->encoder() != nullptr; }
+std::int32_t LanguageModel::max_source() const { return state_->model->limits().max_source; }
+const std::vector<TokenId>& LanguageModel::start_tokens() const {
+  return state_->engine->model().language_model->start_tokens;
 }
 std::size_t LanguageModel::cache_bytes() const { return state_->model->cache_bytes(); }
 const std::optional<std::string>& LanguageModel::tokenizer_json() const {

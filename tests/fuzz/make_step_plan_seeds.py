@@ -5,14 +5,14 @@ import struct
 import sys
 from pathlib import Path
 
-MAGIC = 0x31504341
+MAGIC = 0x32504341
 STEP, IDLE, END = b"\x01", b"\x02", b"\x03"
 
 
 def plan_of_two() -> bytes:
     """One sequence decodes its 6th token; the other computes 3 tokens after its first 8. Blocks hold 4 tokens."""
-    header = struct.pack("<IIQIIII", MAGIC, 4, 7, 2, 5, 1, 2)
-    sequences = struct.pack("<4i", 1, 5, 3, 8)
+    header = struct.pack("<IIQIIIIII", MAGIC, 4, 7, 2, 5, 1, 2, 0, 0)
+    sequences = struct.pack("<6i", 1, 5, 0, 3, 8, 0)
     tokens = struct.pack("<4i", 9, 10, 11, 99)
     blocks = struct.pack("<5i", 4, 19, 0, 1, 2)
     copies = struct.pack("<2i", 3, 19)

@@ -14,8 +14,13 @@ namespace {
 
 using namespace accord::engine;
 
-constexpr PlanLimits kLimits = {
-    .blocks = 40, .block_tokens = 4, .max_context = 100, .vocabulary = 1000, .max_sequences = 8, .max_rows = 64};
+constexpr PlanLimits kLimits = {.blocks = 40,
+                                .block_tokens = 4,
+                                .max_context = 100,
+                                .vocabulary = 1000,
+                                .max_sequences = 8,
+                                .max_rows = 64,
+                                .max_source = 20};
 
 void require(bool held) {
   if (!held) std::abort();

@@ -11,8 +11,11 @@ ARGUMENTS = {
     "_c10d_functional.broadcast.default": "Tensor input, int src, str group_name",
     "_c10d_functional.reduce_scatter_tensor.default": "Tensor input, str reduce_op, int group_size, str group_name",
     "accord.attention.default": "Tensor query, Tensor key, Tensor? value, int layer, float scale, int window=0, "
-    "float softcap=0.0, Tensor? sinks=None, Tensor? slopes=None, int value_dim=0, int chunk=0",
+    "float softcap=0.0, Tensor? sinks=None, Tensor? slopes=None, int value_dim=0, int chunk=0, "
+    "Tensor? biases=None",
+    "accord.cache_source.default": "Tensor key, Tensor value, int layer",
     "accord.causal_convolution.default": "Tensor input, Tensor weight, int state, Tensor? bias=None",
+    "accord.cross_attention.default": "Tensor query, int layer, float scale, int value_dim",
     "accord.experts.default": "Tensor input, Tensor experts, Tensor weights, Tensor up, Tensor down, Tensor? gate=None, "
     'str activation="silu", Tensor? up_bias=None, Tensor? gate_bias=None, float limit=0.0, float alpha=1.0, '
     "float offset=0.0",

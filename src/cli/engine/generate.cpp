@@ -19,6 +19,7 @@
 #include "cli/engine/generate/answer.hpp"
 #include "cli/engine/generate/lines.hpp"
 #include "cli/engine/load.hpp"
+#include "cli/engine/safetensors.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/number_checks.hpp"
 
@@ -28,6 +29,7 @@ namespace {
 struct GenerateOptions {
   std::string package;
   std::optional<std::string> prompt;
+  std::string source;  // file with the encoder's input
   std::string system;
   bool chat = false;
   bool interactive = false;
@@ -41,6 +43,14 @@ struct GenerateOptions {
   bool as_json = false;
 };
 
+Result<std::vector<SourceTensor>> read_source(const std::string& path) {
+  ACCORD_ASSIGN_OR_RETURN(std::vector<NamedTensor> tensors, read_safetensors(path));
+  if (tensors.size() != 1)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: it has {} tensors; expected the encoder's input", path, tensors.size()));
+  return std::vector<SourceTensor>{{tensors[0].dtype, std::move(tensors[0].shape), std::move(tensors[0].bytes)}};
+}
+
 class Session {
  public:
   Session(const GenerateOptions& options, LanguageModel model, double load_seconds, const InterruptWatch& watch,
@@ -51,11 +61,14 @@ class Session {
 
   Status answer_prompt() {
     TextRequest request = options_.request;
+    if (!options_.source.empty()) {
+      ACCORD_ASSIGN_OR_RETURN(request.options.source, read_source(options_.source));
+    }
     if (options_.chat) {
       request.messages = conversation_;
       request.messages.push_back({"user", *options_.prompt});
     } else {
-      request.prompt = *options_.prompt;
+      request.prompt = options_.prompt.value_or("");
     }
     return answer(std::move(request)).status();
   }
@@ -195,12 +208,17 @@ void add_engine_generate(CLI::App& engine, Action& chosen) {
   CLI::App* command = engine.add_subcommand("generate", "Continue a text or converse with a language model");
   const auto options = std::make_shared<GenerateOptions>();
   command->add_option("package", options->package, "The package's directory")->required();
-  CLI::Option* prompt = command->add_option("--prompt", options->prompt, "The text to continue, or the user's message");
+  CLI::Option* prompt = command->add_option("--prompt", options->prompt,
+                                            "The text to continue, or that an encoder reads, or the user's message");
+  CLI::Option* source = command->add_option("--source", options->source,
+                                            "For a model with an encoder: a safetensors file with its input, such as "
+                                            "the features of a recording; the prompt then begins the answer");
   command->add_flag("--chat", options->chat, "The prompt is a message, written in the model's chat format");
   command->add_option("--system", options->system, "The system's message before it; implies --chat");
   CLI::Option* interactive =
       command->add_flag("--interactive", options->interactive, "Converse: a message on each line of standard input");
   prompt->excludes(interactive);
+  source->excludes(interactive);
   add_model_options(*command, *options);
   add_sampling_options(*command, *options);
   CLI::Option* json = command->add_flag("--json", options->as_json, "One JSON object for each answer, on one line");
@@ -210,8 +228,9 @@ void add_engine_generate(CLI::App& engine, Action& chosen) {
   command->add_flag("--stats,!--no-stats", options->stats,
                     "Print the number of tokens, the time to the first and tokens/s on standard error [on a terminal]");
   command->callback([options, &chosen] {
-    if (!options->prompt && !options->interactive) throw CLI::RequiredError("--prompt or --interactive");
     options->chat |= !options->system.empty();
+    if (!options->prompt && !options->interactive && (options->source.empty() || options->chat))
+      throw CLI::RequiredError("--prompt or --interactive");
     chosen = [options] { return run(*options); };
   });
 }

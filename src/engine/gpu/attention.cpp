@@ -67,6 +67,7 @@ Status run_cached_attention(const PagedWork& work, const Execution& execution) {
 
 Status add_cached_attention(Preparation& op, const CachedAttentionCall& call) {
   const Tensor &q = call.q, &k = call.k;
+  if (call.biases) return op.unsupported("biases of distances have no kernel for GPUs");
   PagedWork work;
   ACCORD_ASSIGN_OR_RETURN(work.append, prepare_append(op, call));
   const std::int64_t heads_per_kv_head = q.size(1) / k.size(1);

@@ -126,8 +126,9 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
   std::byte* const tables = staged_.data() + tables_offset(rows_);
   std::size_t table = 0;
   sequences[0] = 0;
-  for (const auto& [first_row, sequence] : batch) {
-    if (sequence.rows > 0) sequences[++sequences[0]] = static_cast<std::int32_t>(first_row);
+  for (const BatchRows& part : batch) {
+    const kernels::SequenceRows& sequence = part.rows;
+    if (sequence.rows > 0) sequences[++sequences[0]] = static_cast<std::int32_t>(part.first_row);
     for (std::int64_t row = 0; row < sequence.rows; ++row) {
       *place++ = {static_cast<std::int32_t>(sequence.context + row), static_cast<std::int32_t>(table),
                   static_cast<std::int32_t>(sequence.rows)};

@@ -18,6 +18,10 @@ struct OpInfo {
 /// Attention that caches its keys and values. Without the argument "value", the value of a token is the first
 /// "value_dim" elements of its key.
 inline constexpr std::string_view kCachedAttention = "accord.attention.default";
+/// Stores the keys and values of a request's source, for the layer's cross attention.
+inline constexpr std::string_view kCacheSource = "accord.cache_source.default";
+/// Attention to all rows of the source of each sequence.
+inline constexpr std::string_view kCrossAttention = "accord.cross_attention.default";
 /// A product with a matrix for each head.
 inline constexpr std::string_view kHeadLinear = "accord.head_linear.default";
 /// Layers that keep a state for each sequence.

@@ -20,11 +20,6 @@ Status require_float32(const Preparation& op, std::initializer_list<const Tensor
   return Status();
 }
 
-// Returns memory for `parts` threads, each piece at a multiple of 16 floats.
-Result<Tensor> scratch_pieces(Preparation& op, int parts, std::size_t floats) {
-  return op.scratch(DType::kFloat32, {parts, static_cast<std::int64_t>(floats + 15) / 16 * 16});
-}
-
 /// A call and its kernel without addresses.
 struct HeadsInParts {
   AttentionCall call;
@@ -109,10 +104,6 @@ Status add_attention(Preparation& op, const AttentionCall& call) {
   return Status();
 }
 
-constexpr std::int64_t kRowsOfPiece = 32;
-
-std::int64_t pieces_of(const BatchRows& sequence) { return (sequence.rows.rows + kRowsOfPiece - 1) / kRowsOfPiece; }
-
 // The sizes of a call's cache, as far as its kernel needs them to divide the work.
 kernels::PagedAttentionCall sizes_of(const CachedAttentionCall& call) {
   kernels::PagedAttentionCall sizes;
@@ -124,8 +115,7 @@ kernels::PagedAttentionCall sizes_of(const CachedAttentionCall& call) {
   return sizes;
 }
 
-// Keys and values are first written to the cache, head by head. Then each piece of a sequence's rows is one part of
-// the work for each set of query heads. `scratch`: one piece per thread.
+// Keys and values are first written to the cache, head by head. `scratch`: one piece per thread.
 Status run_cached_attention(const CachedAttentionCall& call, const Tensor& scratch, const Execution& execution) {
   const kernels::PagedCache& cache = run_of(execution).cache->layer(call.layer);
   const auto kv_heads = static_cast<int>(call.k.size(1));
@@ -138,25 +128,18 @@ Status run_cached_attention(const CachedAttentionCall& call, const Tensor& scrat
     }
     return Status();
   }));
-  std::int64_t pieces = 0;
-  for (const BatchRows& sequence : execution.batch) pieces += pieces_of(sequence);
-  const auto sets = static_cast<int>(kernels::head_sets(sizes_of(call)));
-  return pool_of(execution).run(static_cast<int>(pieces) * kv_heads * sets, [&](int part, int thread) {
-    std::int64_t piece = part / (kv_heads * sets);
-    std::size_t at = 0;
-    while (piece >= pieces_of(execution.batch[at])) piece -= pieces_of(execution.batch[at++]);
-    const BatchRows& sequence = execution.batch[at];
-    kernels::PagedAttentionCall kernel{cache, call.q.size(1), call.scale, call.softcap, call.window, call.chunk};
-    if (call.sinks) kernel.sinks = execution.data<const float>(*call.sinks);
-    if (call.slopes) kernel.slopes = execution.data<const float>(*call.slopes);
-    kernel.q = token_rows(execution, call.q, sequence.first_row);
-    kernel.output = {execution.data<float>(call.output) + sequence.first_row * call.output.stride(1),
-                     call.output.stride(1), call.output.stride(2)};
-    kernels::PagedAttentionPart share{part / sets % kv_heads, part % sets, piece * kRowsOfPiece};
-    share.rows = std::min(kRowsOfPiece, sequence.rows.rows - share.first_row);
-    kernels::paged_attention(kernel, sequence.rows, share, scratch_of(scratch, execution, thread));
-    return Status();
-  });
+  kernels::PagedAttentionCall all{cache, call.q.size(1), call.scale, call.softcap, call.window, call.chunk};
+  if (call.sinks) all.sinks = execution.data<const float>(*call.sinks);
+  if (call.slopes) all.slopes = execution.data<const float>(*call.slopes);
+  set_biases(execution, call, all);
+  return for_pieces(execution, all,
+                    [&](const BatchRows& sequence, const kernels::PagedAttentionPart& part, int thread) {
+                      kernels::PagedAttentionCall kernel = all;
+                      kernel.q = token_rows(execution, call.q, sequence.first_row);
+                      kernel.output = output_rows(execution, call.output, sequence.first_row);
+                      kernels::paged_attention(kernel, sequence.rows, part, scratch_of(scratch, execution, thread));
+                      return Status();
+                    });
 }
 
 Status add_rotary(Preparation& op, const RotaryCall& call) {

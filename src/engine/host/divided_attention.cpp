@@ -113,6 +113,7 @@ Status attend(const DividedCall& work, const Tensor& scratch) {
     const int part = piece / sets % to.parts;
     kernels::PagedAttentionCall kernel = all;
     if (call.slopes) kernel.slopes = work.execution.data<const float>(*call.slopes);
+    set_biases(work.execution, call, kernel);
     kernel.q = queries_of(work, run);
     const std::int64_t row = run.is_everywhere ? work.rows.most_own() + run.at : run.at;
     const std::int64_t destination = run.is_everywhere || to.destinations == 1 ? 0 : run.keeper;

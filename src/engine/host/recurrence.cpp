@@ -30,13 +30,14 @@ struct BlockRows {
 };
 
 void for_blocks(const SequenceStates& states, const BatchRows& sequence, const auto& body) {
-  const auto& [first_row, rows] = sequence;
+  const kernels::SequenceRows& rows = sequence.rows;
   const auto state_of = [&](std::int64_t token) {
     return states.data + rows.blocks[static_cast<std::size_t>(token / states.block_tokens)] * states.floats;
   };
   for (std::int64_t row = 0; row < rows.rows;) {
     const std::int64_t token = rows.context + row, in_block = token % states.block_tokens;
-    BlockRows block{first_row + row, std::min(rows.rows - row, states.block_tokens - in_block), state_of(token)};
+    BlockRows block{sequence.first_row + row, std::min(rows.rows - row, states.block_tokens - in_block),
+                    state_of(token)};
     block.begins_block = in_block == 0;
     if (in_block == 0 && token > 0) block.before = state_of(token - 1);
     body(block);

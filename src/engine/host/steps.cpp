@@ -14,6 +14,7 @@ const StepTable& steps() {
     set_matrix_steps(*made);
     set_head_linear_steps(*made);
     set_attention_steps(*made);
+    set_cross_attention_steps(*made);
     set_recurrence_steps(*made);
     set_expert_steps(*made);
     set_exchange_steps(*made);

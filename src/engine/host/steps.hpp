@@ -23,6 +23,7 @@ void set_collective_steps(StepTable& table);
 void set_matrix_steps(StepTable& table);
 void set_head_linear_steps(StepTable& table);
 void set_attention_steps(StepTable& table);
+void set_cross_attention_steps(StepTable& table);
 void set_recurrence_steps(StepTable& table);
 void set_expert_steps(StepTable& table);
 void set_exchange_steps(StepTable& table);

@@ -36,7 +36,27 @@ struct CachedAttentionCall {
   std::int64_t chunk = 0;        ///< a row sees the tokens of its own `chunk` tokens of the sequence; 0: all
   std::optional<Tensor> sinks;   ///< float32 [heads]: scores of each head that take part in the softmax without a value
   std::optional<Tensor> slopes;  ///< float32 [heads]: added to a score for each token that the key is ahead of the row
-  Tensor output;                 ///< [1, rows, heads, dim]
+  /// float32 [heads, distances]: added to the score of the token that many before the row; the last number also for all
+  /// tokens before that.
+  std::optional<Tensor> biases;
+  Tensor output;  ///< [1, rows, heads, dim]
+};
+
+/// Writes the keys and values of a source to the cache, in the blocks of the batch's rows. Both are [1, heads, rows,
+/// dim].
+struct CacheSourceCall {
+  std::int64_t layer = 0;
+  Tensor k, v;
+  Tensor output;  ///< int64 [1]: the number of rows
+};
+
+/// Computes attention of the batch's rows to all rows of the source of their sequence.
+struct CrossAttentionCall {
+  std::int64_t layer = 0;
+  Tensor q;  ///< [1, heads, rows, dim]
+  float scale = 1.0F;
+  std::int64_t value_dim = 0;
+  Tensor output;  ///< [1, rows, heads, value_dim]
 };
 
 /// y = x cos + (-second half of x, first half of x) sin, for x and y [1, heads, tokens, dim].

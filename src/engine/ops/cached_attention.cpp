@@ -1,5 +1,6 @@
 // Attention over the cache of the running context, and rotary embedding. The rows of the batch belong to several
-// sequences.
+// sequences. The keys and values of a source are stored by one op of the encoder, and read by another one of the
+// decoder.
 #include "engine/graph/ops.hpp"
 #include "engine/ops/attention.hpp"
 #include "engine/ops/float_arguments.hpp"
@@ -24,6 +25,14 @@ Result<RotaryTables> tables_for(Preparation& op, const Tensor& x) {
   const bool fits = tables.cos.sizes() == sizes && tables.sin.sizes() == sizes && x.size(3) % 2 == 0;
   if (!fits) return op.corrupt("its tables do not fit");
   return tables;
+}
+
+Result<std::optional<Tensor>> biases_argument(Preparation& op, std::int64_t heads) {
+  if (!op.has("biases")) return std::optional<Tensor>();
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("biases"));
+  const std::int64_t distances = given.dims() == 2 ? given.size(1) : 0;
+  if (distances < 1) return op.corrupt("its biases are not [heads, distances]");
+  return dense_float32(op, "biases", {heads, distances});
 }
 
 Status prepare_cached_attention(Preparation& op) {
@@ -55,8 +64,37 @@ Status prepare_cached_attention(Preparation& op) {
   call.softcap = static_cast<float>(softcap);
   ACCORD_ASSIGN_OR_RETURN(call.sinks, dense_float32(op, "sinks", {q.size(1)}));
   ACCORD_ASSIGN_OR_RETURN(call.slopes, dense_float32(op, "slopes", {q.size(1)}));
+  ACCORD_ASSIGN_OR_RETURN(call.biases, biases_argument(op, q.size(1)));
   ACCORD_RETURN_IF_ERROR(op.set_batch_rows(q.size(2)));
   ACCORD_ASSIGN_OR_RETURN(call.output, op.make(0, {1, q.size(2), q.size(1), call.value_dim}));
+  ACCORD_RETURN_IF_ERROR(require_floats(op, call.output));
+  op.run_always();
+  return op.add(call);
+}
+
+Status prepare_cache_source(Preparation& op) {
+  CacheSourceCall call;
+  ACCORD_ASSIGN_OR_RETURN(call.k, heads_argument(op, "key"));
+  ACCORD_ASSIGN_OR_RETURN(call.v, heads_argument(op, "value"));
+  if (call.v.size(1) != call.k.size(1) || call.v.size(2) != call.k.size(2))
+    return op.corrupt("key and value do not fit each other");
+  ACCORD_ASSIGN_OR_RETURN(call.layer, op.integer("layer"));
+  ACCORD_RETURN_IF_ERROR(op.set_batch_rows(call.k.size(2)));
+  ACCORD_ASSIGN_OR_RETURN(call.output, op.make(0, {1}));
+  op.run_always();
+  return op.add(call);
+}
+
+Status prepare_cross_attention(Preparation& op) {
+  CrossAttentionCall call;
+  ACCORD_ASSIGN_OR_RETURN(call.q, heads_argument(op, "query"));
+  ACCORD_ASSIGN_OR_RETURN(call.layer, op.integer("layer"));
+  ACCORD_ASSIGN_OR_RETURN(const double scale, op.real("scale"));
+  ACCORD_ASSIGN_OR_RETURN(call.value_dim, op.integer("value_dim"));
+  if (call.q.size(1) < 1 || call.value_dim < 1) return op.corrupt("it has no heads, or values without elements");
+  call.scale = static_cast<float>(scale);
+  ACCORD_RETURN_IF_ERROR(op.set_batch_rows(call.q.size(2)));
+  ACCORD_ASSIGN_OR_RETURN(call.output, op.make(0, {1, call.q.size(2), call.q.size(1), call.value_dim}));
   ACCORD_RETURN_IF_ERROR(require_floats(op, call.output));
   op.run_always();
   return op.add(call);
@@ -74,6 +112,8 @@ Status prepare_rotary(Preparation& op) {
 
 constexpr OpEntry kCachedAttentionOps[] = {
     {kCachedAttention, prepare_cached_attention},
+    {kCacheSource, prepare_cache_source},
+    {kCrossAttention, prepare_cross_attention},
     {"accord.rotary", prepare_rotary},
 };
 

@@ -53,18 +53,18 @@ Result<std::string> read_hashed(const PackageFile& file, std::uint64_t bytes, st
   return text;
 }
 
-Status check_parameters(const Graph& graph, const Manifest& manifest) {
+Status check_parameters(const Graph& graph, std::string_view file, const Manifest& manifest) {
   const auto tensors = tensors_by_name(manifest);
   for (const auto& parameter : graph.parameters) {
     const auto found = tensors.find(parameter.tensor);
     if (found == tensors.end()) {
       return Status(StatusCode::kCorrupt,
-                    fmt::format("graph.json: parameter \"{}\" is not in manifest.json", parameter.tensor));
+                    fmt::format("{}: parameter \"{}\" is not in manifest.json", file, parameter.tensor));
     }
     const auto& value = graph.values[static_cast<std::size_t>(parameter.value)];
     const SymbolicShape shape(found->second->shape.begin(), found->second->shape.end());
     if (value.shape != shape || value.dtype != found->second->dtype) {
-      return Status(StatusCode::kCorrupt, fmt::format("graph.json: parameter \"{}\" is {} {}, manifest.json has {} {}",
+      return Status(StatusCode::kCorrupt, fmt::format("{}: parameter \"{}\" is {} {}, manifest.json has {} {}", file,
                                                       parameter.tensor, to_string(value.dtype), shape_text(value.shape),
                                                       to_string(found->second->dtype), shape_text(shape)));
     }

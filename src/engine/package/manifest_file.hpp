@@ -28,7 +28,7 @@ Result<std::string> read_hashed(const PackageFile& file, std::uint64_t bytes, st
                                 std::string_view part);
 
 /// Checks the graph's parameters against the manifest: each must be a tensor there, of equal dtype and shape.
-Status check_parameters(const Graph& graph, const Manifest& manifest);
+Status check_parameters(const Graph& graph, std::string_view file, const Manifest& manifest);
 
 /// Returns text such as `weights-00001.safetensors: tensor "x": granule 3 (bytes 4096 to 8191) is damaged: ...`.
 std::string damaged_granule(const Manifest& manifest, const TensorEntry& tensor, std::uint64_t granule,

@@ -26,14 +26,26 @@ struct Package::WeightFile {
   std::map<std::uint64_t, std::uint64_t> mapped_granules;  // begin -> end, bytes in the file
 };
 
-Result<Package> Package::open(const std::string& path) {
+Result<Package> Package::open(const std::string& path, PackageGraph graph) {
   ACCORD_ASSIGN_OR_RETURN(const auto folder, PackageFolder::open(path));
-  ACCORD_ASSIGN_OR_RETURN(auto package, read(folder));
+  ACCORD_ASSIGN_OR_RETURN(auto package, read(folder, graph));
   package.path_ = path;
   return package;
 }
 
-Result<Package> Package::read(const PackageFolder& folder) {
+bool Package::has_encoder() const { return graph_files(manifest_).size() > 1; }
+
+Result<Graph> Package::read_graph(const PackageFolder& folder, const TextFileEntry& entry) {
+  ACCORD_ASSIGN_OR_RETURN(const auto file, folder.file(entry.name, entry.bytes));
+  ACCORD_ASSIGN_OR_RETURN(const auto text, read_hashed(file, entry.bytes, entry.sha256, "the graph"));
+  metadata_bytes_read_ += text.size();
+  ACCORD_ASSIGN_OR_RETURN(Graph graph, parse_graph(text));
+  ACCORD_RETURN_IF_ERROR(check_ops(graph));
+  ACCORD_RETURN_IF_ERROR(check_parameters(graph, entry.name, manifest_));
+  return graph;
+}
+
+Result<Package> Package::read(const PackageFolder& folder, PackageGraph graph) {
   Package package;
   ACCORD_ASSIGN_OR_RETURN(const auto manifest, read_manifest_text(folder));
   ACCORD_RETURN_IF_ERROR(manifest.hash_status);
@@ -42,15 +54,18 @@ Result<Package> Package::read(const PackageFolder& folder) {
   package.tensors_ = tensors_by_name(package.manifest_);
   package.metadata_bytes_read_ = manifest.bytes_read;
 
-  const auto& known = package.manifest_;
-  ACCORD_ASSIGN_OR_RETURN(const auto graph_file, folder.file("graph.json", known.graph_bytes));
-  ACCORD_ASSIGN_OR_RETURN(const auto graph_text,
-                          read_hashed(graph_file, known.graph_bytes, known.graph_sha256, "the graph"));
-  package.metadata_bytes_read_ += graph_text.size();
-  ACCORD_ASSIGN_OR_RETURN(package.graph_, parse_graph(graph_text));
-  ACCORD_RETURN_IF_ERROR(check_ops(package.graph_));
-  ACCORD_RETURN_IF_ERROR(check_parameters(package.graph_, known));
-  ACCORD_RETURN_IF_ERROR(check_sharding(package.graph_, known));
+  auto& known = package.manifest_;
+  std::vector<Graph> graphs;
+  for (const TextFileEntry& entry : graph_files(known)) {
+    ACCORD_ASSIGN_OR_RETURN(graphs.emplace_back(), package.read_graph(folder, entry));
+  }
+  ACCORD_RETURN_IF_ERROR(check_sharding(graphs, known));
+  if (graph == PackageGraph::kEncoder) {
+    if (graphs.size() < 2) return Status(StatusCode::kNotFound, "the package has no encoder");
+    known.graph_sha256 = graph_files(known).back().sha256;
+    known.language_model.reset();
+  }
+  package.graph_ = std::move(graphs[graph == PackageGraph::kEncoder ? 1 : 0]);
 
   for (const auto& entry : known.weight_files) {
     ACCORD_ASSIGN_OR_RETURN(auto file, open_weight_file(folder, entry));

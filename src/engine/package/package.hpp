@@ -103,12 +103,15 @@ struct TextFileEntry {
   std::uint64_t bytes = 0;
   std::string sha256;
 };
-inline constexpr std::string_view kTextFiles[] = {"tokenizer.json", "chat_format.json"};
+inline constexpr std::string_view kGraphFile = "graph.json";
+inline constexpr std::string_view kEncoderFile = "encoder.json";  ///< the graph of a language model's encoder
+inline constexpr std::string_view kTextFiles[] = {kEncoderFile, "tokenizer.json", "chat_format.json"};
 
-/// Description of a causal language model, besides its graph.
+/// Description of a language model, besides its graph.
 struct LanguageModelEntry {
-  std::int64_t max_context = 0;           ///< tokens of one sequence
-  std::vector<std::int32_t> stop_tokens;  ///< tokens that end a text
+  std::int64_t max_context = 0;            ///< tokens of one sequence
+  std::vector<std::int32_t> stop_tokens;   ///< tokens that end a text
+  std::vector<std::int32_t> start_tokens;  ///< with an encoder: tokens that a sequence begins with
 };
 
 /// Identifies the program of which a package is one rank's part. The package can be loaded only at `places`.
@@ -132,6 +135,9 @@ struct Manifest {
   std::optional<PartEntry> part;
 };
 
+/// Returns the entries of the graphs' files: the model's, then the encoder's if there is one.
+std::vector<TextFileEntry> graph_files(const Manifest& manifest);
+
 /// Parses the text of manifest.json and checks it: valid sizes, known names, tensors that fill their files without gap
 /// or overlap, one hash for each granule. Fails with kCorrupt, naming what is wrong, or with kUnsupported for another
 /// format version. Sets everything except `sha256`.
@@ -151,21 +157,28 @@ UnitRange units_of_rank(std::int64_t units, Rank rank, int size);
 /// `size` ranks cannot share it.
 std::optional<UnitRange> units_of_rank(const Sharding& sharding, std::int64_t units, Rank rank, int size);
 
+/// The graphs of a package: the model's own, and that of a language model's encoder.
+enum class PackageGraph : std::uint8_t { kModel, kEncoder };
+
 class PackageFolder;
 class FileMapping;
 
 /// An open package: manifest and graph have been read and checked, weights are read on demand. Thread-compatible.
 class Package {
  public:
-  /// Reads manifest, graph and the headers of the weight files, and checks them against each other: parameters against
+  /// Reads manifest, graphs and the headers of the weight files, and checks them against each other: parameters against
   /// tensors, shardings against the rules. Fails with kNotFound if there is no package, with kCorrupt (naming the file
-  /// and what is wrong), or with kUnsupported (another format version, an unknown op).
-  static Result<Package> open(const std::string& path);
+  /// and what is wrong), or with kUnsupported (another format version, an unknown op). `graph`: the one that is kept. A
+  /// package opened with its encoder's graph is that of a model of its own, which is no language model and has the
+  /// same tensors; fails with kNotFound if there is no such graph.
+  static Result<Package> open(const std::string& path, PackageGraph graph = PackageGraph::kModel);
   Package(Package&&) = default;
   Package& operator=(Package&&) = default;
 
   const Manifest& manifest() const { return manifest_; }
   const Graph& graph() const { return graph_; }
+  /// Whether the package has the graph of an encoder.
+  bool has_encoder() const;
   const std::string& path() const { return path_; }
   /// Fails with kNotFound if there is no tensor of that name.
   Result<const TensorEntry*> tensor(std::string_view name) const;
@@ -198,7 +211,8 @@ class Package {
  private:
   struct WeightFile;
   Package() = default;
-  static Result<Package> read(const PackageFolder& folder);
+  static Result<Package> read(const PackageFolder& folder, PackageGraph graph);
+  Result<Graph> read_graph(const PackageFolder& folder, const TextFileEntry& entry);
   Status check_granules(const TensorEntry& tensor, std::uint64_t first, std::span<const std::byte> bytes) const;
   std::string path_;
   Manifest manifest_;

@@ -35,13 +35,16 @@ using Decisions = std::map<std::string, RuleDecision>;
 
 class Plan {
  public:
-  Plan(const Graph& graph, const Manifest& manifest) : graph_(graph), rules_(manifest.rules), used_(rules_.size()) {
-    for (const Parameter& parameter : graph.parameters) tensors_[parameter.value] = parameter.tensor;
-  }
+  Plan(std::span<const Graph> graphs, const Manifest& manifest)
+      : graphs_(graphs), rules_(manifest.rules), used_(rules_.size()) {}
 
   Result<Decisions> apply() && {
-    for (const Node& node : graph_.nodes) {
-      if (can_have_rule(node)) ACCORD_RETURN_IF_ERROR(decide(node));
+    for (const Graph& graph : graphs_) {
+      tensors_.clear();
+      for (const Parameter& parameter : graph.parameters) tensors_[parameter.value] = parameter.tensor;
+      for (const Node& node : graph.nodes) {
+        if (can_have_rule(node)) ACCORD_RETURN_IF_ERROR(decide(node));
+      }
     }
     for (std::size_t i = 0; i < rules_.size(); ++i) {
       if (!used_[i]) return unused_rule(i);
@@ -114,23 +117,25 @@ class Plan {
     const std::string& pattern = rules_[index].pattern;
     const std::string rule = fmt::format("rule {} (\"{}\")", index, pattern);
     std::vector<std::string_view> modules;
-    for (const Node& node : graph_.nodes) {
-      if (!can_have_rule(node)) continue;
-      if (matches(pattern, node.module)) {
-        return corrupt(
-            fmt::format("{}: an earlier rule decides all that it matches, such as \"{}\"", rule, node.module));
+    for (const Graph& graph : graphs_) {
+      for (const Node& node : graph.nodes) {
+        if (!can_have_rule(node)) continue;
+        if (matches(pattern, node.module)) {
+          return corrupt(
+              fmt::format("{}: an earlier rule decides all that it matches, such as \"{}\"", rule, node.module));
+        }
+        modules.push_back(node.module);
       }
-      modules.push_back(node.module);
     }
     const auto near = nearest_name(pattern, modules);
     return corrupt(fmt::format("{} matches no linear layer, embedding or layer of experts{}", rule,
                                near ? fmt::format("; did you mean \"{}\"?", *near) : ""));
   }
 
-  const Graph& graph_;
+  std::span<const Graph> graphs_;
   const std::vector<ShardingRule>& rules_;
   std::vector<bool> used_;
-  std::map<ValueId, std::string> tensors_;
+  std::map<ValueId, std::string> tensors_;  // of the current graph
   Decisions decisions_;
 };
 
@@ -165,12 +170,12 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern.substr(at).find_first_not_of('*') == std::string_view::npos;
 }
 
-Result<std::map<std::string, RuleDecision>> apply_rules(const Graph& graph, const Manifest& manifest) {
-  return Plan(graph, manifest).apply();
+Result<std::map<std::string, RuleDecision>> apply_rules(std::span<const Graph> graphs, const Manifest& manifest) {
+  return Plan(graphs, manifest).apply();
 }
 
-Status check_sharding(const Graph& graph, const Manifest& manifest) {
-  ACCORD_ASSIGN_OR_RETURN(const Decisions decisions, apply_rules(graph, manifest));
+Status check_sharding(std::span<const Graph> graphs, const Manifest& manifest) {
+  ACCORD_ASSIGN_OR_RETURN(const Decisions decisions, apply_rules(graphs, manifest));
   for (const TensorEntry& tensor : manifest.tensors) {
     const auto found = decisions.find(tensor.name);
     const RuleDecision decision = found == decisions.end() ? RuleDecision() : found->second;

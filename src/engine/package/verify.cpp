@@ -41,8 +41,10 @@ class Verifier {
     for (const auto& tensor : manifest_.tensors) total_ += tensor.bytes();
     for (const auto& file : manifest_.text_files) total_ += file.bytes;
     advance(text->bytes_read);
-    verify_graph();
-    for (const auto& file : manifest_.text_files) verify_text(file);
+    verify_graphs();
+    for (const auto& file : manifest_.text_files) {
+      if (file.name != kEncoderFile) verify_text(file);
+    }
     for (std::size_t i = 0; i < manifest_.weight_files.size(); ++i) verify_weights(static_cast<int>(i));
     ACCORD_RETURN_IF_ERROR(report_unknown_files());
     return std::move(damages_);
@@ -71,24 +73,32 @@ class Verifier {
     if (progress_ != nullptr) progress_(done_, total_);
   }
 
-  void verify_graph() {
-    const auto file = folder_.file("graph.json", manifest_.graph_bytes);
-    note("graph.json", file.status());
+  void verify_graphs() {
+    std::vector<Graph> graphs;
+    const std::vector<TextFileEntry> files = graph_files(manifest_);
+    for (const TextFileEntry& entry : files) verify_graph(entry, graphs);
+    if (graphs.size() == files.size()) note("manifest.json", check_sharding(graphs, manifest_));
+  }
+
+  // Adds the graph to `graphs` if its ops are known.
+  void verify_graph(const TextFileEntry& entry, std::vector<Graph>& graphs) {
+    const auto file = folder_.file(entry.name, entry.bytes);
+    note(entry.name, file.status());
     if (file.ok()) {
-      const auto text = read_hashed(*file, manifest_.graph_bytes, manifest_.graph_sha256, "the graph");
-      note("graph.json", text.status());
+      const auto text = read_hashed(*file, entry.bytes, entry.sha256, "the graph");
+      note(entry.name, text.status());
       if (text.ok()) {
-        const auto graph = parse_graph(*text);
-        note("graph.json", graph.status());
+        auto graph = parse_graph(*text);
+        note(entry.name, graph.status());
         if (graph.ok()) {
           const auto known_ops = check_ops(*graph);
-          note("graph.json", known_ops);
-          note("graph.json", check_parameters(*graph, manifest_));
-          if (known_ops.ok()) note("manifest.json", check_sharding(*graph, manifest_));
+          note(entry.name, known_ops);
+          note(entry.name, check_parameters(*graph, entry.name, manifest_));
+          if (known_ops.ok()) graphs.push_back(std::move(*graph));
         }
       }
     }
-    advance(manifest_.graph_bytes);
+    advance(entry.bytes);
   }
 
   void verify_text(const TextFileEntry& entry) {

@@ -41,6 +41,8 @@ CarryFunction carry_rule(std::string_view op) {
         {"aten.bmm", carry_batched_product},
         {"aten.scaled_dot_product_attention", carry_attention},
         {"accord.attention", carry_cached_attention},
+        {"accord.cache_source", carry_cache_source},
+        {"accord.cross_attention", carry_cross_attention},
         {"accord.causal_convolution", carry_causal_convolution},
         {"accord.linear_recurrence", carry_linear_recurrence},
         {"accord.experts", carry_experts},

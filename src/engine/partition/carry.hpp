@@ -55,6 +55,8 @@ Result<ShardResult> carry_matrix_product(const ShardQuery& query);
 Result<ShardResult> carry_batched_product(const ShardQuery& query);
 Result<ShardResult> carry_attention(const ShardQuery& query);
 Result<ShardResult> carry_cached_attention(const ShardQuery& query);
+Result<ShardResult> carry_cache_source(const ShardQuery& query);
+Result<ShardResult> carry_cross_attention(const ShardQuery& query);
 Result<ShardResult> carry_causal_convolution(const ShardQuery& query);
 Result<ShardResult> carry_linear_recurrence(const ShardQuery& query);
 Result<ShardResult> carry_embedding(const ShardQuery& query);

@@ -122,7 +122,7 @@ Result<ShardResult> carry_cached_attention(const ShardQuery& query) {
     return query.unsupported("its queries are not divided by heads");
   const Shard heads = *query.shard("query");
   ShardResult result{heads.in_dim(2)};
-  for (const char* const name : {"sinks", "slopes"}) {
+  for (const char* const name : {"sinks", "slopes", "biases"}) {
     const auto id = tensor_argument(query.node, name);
     if (!id) continue;
     const OptionalShard& shard = query.shard(*id);
@@ -133,6 +133,21 @@ Result<ShardResult> carry_cached_attention(const ShardQuery& query) {
     }
   }
   return result;
+}
+
+// Each rank stores its heads. The output is the number of rows, which all ranks have.
+Result<ShardResult> carry_cache_source(const ShardQuery& query) {
+  const OptionalShard key = query.shard("key"), value = query.shard("value");
+  if (!key || !value || key->dim != 1 || *key != *value)
+    return query.unsupported("its keys and values are not divided alike by heads");
+  return ShardResult{};
+}
+
+// Each rank attends with its heads. Engines check that it has the keys of these heads when they create a cache.
+Result<ShardResult> carry_cross_attention(const ShardQuery& query) {
+  const OptionalShard heads = query.shard("query");
+  if (!heads || heads->dim != 1) return query.unsupported("its queries are not divided by heads");
+  return ShardResult{heads->in_dim(2)};
 }
 
 // Channels are independent. Each rank uses its part of weights that all have whole.

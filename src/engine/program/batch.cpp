@@ -52,7 +52,7 @@ Result<std::vector<CachedLayer>> cached_layers(const Graph& graph) {
   std::vector<CachedLayer> layers;
   std::map<std::int64_t, const Node*> node_of_layer;
   for (const Node& node : graph.nodes) {
-    if (node.op != kCachedAttention) continue;
+    if (node.op != kCachedAttention && node.op != kCacheSource) continue;
     CachedLayer layer;
     ACCORD_ASSIGN_OR_RETURN(layer.layer, integer_argument(node, "layer"));
     ACCORD_ASSIGN_OR_RETURN(const Heads keys, heads_of(graph, node, "key"));
@@ -139,20 +139,28 @@ Status check(std::span<const BatchRows> batch, std::int64_t rows, const KeyValue
   };
   std::int64_t next = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const auto& [first_row, sequence] = batch[i];
-    if (first_row != next) return sequence_error(i, fmt::format("begins at row {}, not {}", first_row, next));
+    const kernels::SequenceRows& sequence = batch[i].rows;
+    if (batch[i].first_row != next)
+      return sequence_error(i, fmt::format("begins at row {}, not {}", batch[i].first_row, next));
     if (sequence.rows < 1 || sequence.context < 0) {
       return sequence_error(i, fmt::format("has {} rows after {} tokens", sequence.rows, sequence.context));
     }
     next += sequence.rows;
-    const auto capacity = static_cast<std::int64_t>(sequence.blocks.size()) * options.block_tokens;
-    if (sequence.context + sequence.rows > capacity) {
-      return sequence_error(
-          i, fmt::format("has {} tokens, but blocks for {}", sequence.context + sequence.rows, capacity));
+    const auto capacity = [&](std::span<const std::int32_t> blocks) {
+      return static_cast<std::int64_t>(blocks.size()) * options.block_tokens;
+    };
+    if (sequence.context + sequence.rows > capacity(sequence.blocks)) {
+      return sequence_error(i, fmt::format("has {} tokens, but blocks for {}", sequence.context + sequence.rows,
+                                           capacity(sequence.blocks)));
     }
-    for (const std::int32_t block : sequence.blocks) {
-      if (block < 0 || block >= options.blocks) {
-        return sequence_error(i, fmt::format("uses block {}, but the cache has {} blocks", block, options.blocks));
+    if (batch[i].source_rows < 0 || batch[i].source_rows > capacity(batch[i].source_blocks)) {
+      return sequence_error(i, fmt::format("has a source of {} rows, but blocks for {}", batch[i].source_rows,
+                                           capacity(batch[i].source_blocks)));
+    }
+    for (const auto& blocks : {sequence.blocks, batch[i].source_blocks}) {
+      for (const std::int32_t block : blocks) {
+        if (block < 0 || block >= options.blocks)
+          return sequence_error(i, fmt::format("uses block {}, but the cache has {} blocks", block, options.blocks));
       }
     }
   }

@@ -15,6 +15,8 @@ namespace accord::engine {
 struct BatchRows {
   std::int64_t first_row = 0;
   kernels::SequenceRows rows;
+  std::int64_t source_rows = 0;                      ///< that cross attention sees
+  std::span<const std::int32_t> source_blocks = {};  ///< of their keys and values
 };
 
 /// The cached part of a token in one attention layer: this rank's heads.
@@ -45,8 +47,8 @@ Result<std::vector<CachedState>> cached_states(const Graph& graph);
 /// Returns both.
 Result<CachedParts> cached_parts(const Graph& graph);
 
-/// Returns the attention layers of `graph` (cut for this rank). Fails with kCorrupt if two have the same number, and
-/// with kUnsupported for sizes that are not constants.
+/// Returns the attention layers of `graph` (cut for this rank) whose keys and values it stores. Fails with kCorrupt if
+/// two have the same number, and with kUnsupported for sizes that are not constants.
 Result<std::vector<CachedLayer>> cached_layers(const Graph& graph);
 
 /// Fails with kInvalidArgument for an invalid number of blocks or tokens, and with kUnsupported for an unsupported

@@ -15,10 +15,10 @@ void ContextRows::divide(const ContextShare& share, std::span<const BatchRows> b
   std::vector<std::int64_t> counts(static_cast<std::size_t>(share.ranks));
   auto next = everywhere.begin();
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const auto& [first_row, sequence] = batch[i];
+    const kernels::SequenceRows& sequence = batch[i].rows;
     for (std::int64_t row = 0; row < sequence.rows;) {
       const std::int64_t position = sequence.context + row, place = position % block_tokens;
-      const std::int64_t global = first_row + row;
+      const std::int64_t global = batch[i].first_row + row;
       while (next != everywhere.end() && *next < global) ++next;
       ContextRun run{.sequence = i, .position = position, .keeper = static_cast<Rank>(place / kept_tokens)};
       run.is_everywhere = next != everywhere.end() && *next == global;

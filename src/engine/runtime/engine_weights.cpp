@@ -70,10 +70,11 @@ Status LoadedEngine::check_same_model(const Package& package) const {
 }
 
 Status LoadedEngine::load_weights(const std::string& path) {
+  if (encoder_) ACCORD_RETURN_IF_ERROR(encoder_->load_weights(path));
   const std::lock_guard one_at_a_time(weights_.loading());
   std::string digest;
   const auto read = [&]() -> Result<std::shared_ptr<const Parameters>> {
-    ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(path));
+    ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(path, package_graph_));
     ACCORD_RETURN_IF_ERROR(check_same_model(package));
     ACCORD_ASSIGN_OR_RETURN(const CutPackage cut, cut_package(package, groups_.places(), settings_.canonical_ranks));
     digest = package.manifest().sha256;

@@ -96,6 +96,12 @@ Result<CutPackage> cut_package(const Package& package, const std::map<std::strin
     }
     ACCORD_ASSIGN_OR_RETURN(cut.batch, find_batch_split(package.graph(), of_load.batch));
   }
+  if (package.has_encoder() && (of_load.stages.size > 1 || of_load.context)) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("\"{}\": group \"{}\" divides a model with an encoder, which is not supported; share its "
+                              "layers over \"tp\"",
+                              package.path(), of_load.context ? kContextGroup : kStageGroup));
+  }
   ACCORD_ASSIGN_OR_RETURN(cut.part, partition(package.graph(), package.manifest(), of_load.shards, canonical_ranks,
                                               cut.batch ? cut.batch->symbol : ""));
   Graph& graph = cut.part.graph;
@@ -125,7 +131,7 @@ Result<LoadedEngine::OpenedPackage> LoadedEngine::open_and_cut(const std::string
   ACCORD_ASSIGN_OR_RETURN(model_.path, engine_package(path, places));
   ACCORD_RETURN_IF_ERROR(set_options(options));
   ACCORD_RETURN_IF_ERROR(target_->check_groups(places));
-  ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(model_.path));
+  ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(model_.path, package_graph_));
   const auto& part = package.manifest().part;
   if (part) ACCORD_RETURN_IF_ERROR(check_part(*part, places));
   ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, places, options.canonical_ranks));
@@ -138,20 +144,32 @@ Result<LoadedEngine::OpenedPackage> LoadedEngine::open_and_cut(const std::string
 }
 
 Status LoadedEngine::check_loads(const std::string& path, const std::map<std::string, GroupPlace>& places) {
-  LoadedEngine engine;
-  ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine.open_and_cut(path, places, {}));
-  ACCORD_ASSIGN_OR_RETURN(Parameters parameters,
-                          engine.target_->load_parameters(opened.package, engine.model_.graph, opened.cut.part.parts,
-                                                          {.contents = Contents::kLeftOut}));
-  engine.weights_.set(std::make_shared<const Parameters>(std::move(parameters)));
-  return engine.dry_run();
+  for (const PackageGraph graph : {PackageGraph::kModel, PackageGraph::kEncoder}) {
+    LoadedEngine engine;
+    engine.package_graph_ = graph;
+    ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine.open_and_cut(path, places, {}));
+    ACCORD_ASSIGN_OR_RETURN(Parameters parameters,
+                            engine.target_->load_parameters(opened.package, engine.model_.graph, opened.cut.part.parts,
+                                                            {.contents = Contents::kLeftOut}));
+    engine.weights_.set(std::make_shared<const Parameters>(std::move(parameters)));
+    ACCORD_RETURN_IF_ERROR(engine.dry_run());
+    if (!opened.package.has_encoder()) break;
+  }
+  return Status();
 }
 
 Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path,
                                                          const std::map<std::string, GroupPlace>& places,
                                                          const LoadOptions& options) {
+  return load_graph(path, places, options, PackageGraph::kModel);
+}
+
+Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load_graph(const std::string& path,
+                                                               const std::map<std::string, GroupPlace>& places,
+                                                               const LoadOptions& options, PackageGraph graph) {
   const auto begin = Clock::now();
   std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
+  engine->package_graph_ = graph;
   ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine->open_and_cut(path, places, options));
   auto& [package, cut] = opened;
   const auto& part = package.manifest().part;
@@ -178,6 +196,12 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
   identity += arithmetic_text(engine->settings_, engine->device());
   for (const auto& [name, place] : engine->groups_.places()) identity += fmt::format(" {}={}", name, place.size);
   engine->digest_ = sha256_hex(bytes_of(identity));
+  if (graph == PackageGraph::kModel && package.has_encoder()) {
+    LoadOptions of_encoder = options;
+    of_encoder.shared_limit = engine->budget_;
+    ACCORD_ASSIGN_OR_RETURN(engine->encoder_,
+                            load_graph(engine->model_.path, places, of_encoder, PackageGraph::kEncoder));
+  }
   engine->report_ = {package.metadata_bytes_read(), package.weight_bytes_read(), parameters->bytes.sharded,
                      parameters->bytes.replicated, std::chrono::duration<double>(Clock::now() - begin).count()};
   // Packing allocates and frees many large blocks; return them to the system.
@@ -231,7 +255,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
 }
 
 Result<Package> LoadedEngine::open_package() const {
-  if (!model_.assembled) return Package::open(model_.path);
+  if (!model_.assembled) return Package::open(model_.path, package_graph_);
   return Status(StatusCode::kUnsupported,
                 fmt::format("\"{}\" was assembled from parts: it has no package", model_.path));
 }
@@ -258,7 +282,23 @@ Status LoadedEngine::check_groups() const {
 }
 
 Status LoadedEngine::bind(const std::map<std::string, Communicator>& communicators) {
-  return groups_.bind(communicators, digest_);
+  ACCORD_RETURN_IF_ERROR(groups_.bind(communicators, digest_));
+  return encoder_ ? encoder_->bind_agreed(communicators) : Status();
+}
+
+Status LoadedEngine::bind_agreed(const std::map<std::string, Communicator>& communicators) {
+  ACCORD_RETURN_IF_ERROR(groups_.bind_agreed(communicators));
+  return encoder_ ? encoder_->bind_agreed(communicators) : Status();
+}
+
+Status LoadedEngine::unbind() {
+  ACCORD_RETURN_IF_ERROR(groups_.unbind());
+  return encoder_ ? encoder_->unbind() : Status();
+}
+
+void LoadedEngine::close() {
+  groups_.close();
+  if (encoder_) encoder_->close();
 }
 
 Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load_and_bind(
@@ -268,7 +308,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load_and_bind(
   Result<std::shared_ptr<LoadedEngine>> loaded = load(path, places, options);
   const std::string digest = loaded.ok() ? (*loaded)->digest_ : "";
   ACCORD_RETURN_IF_ERROR(agree(with_peers(communicators), {loaded.status(), digest}));
-  ACCORD_RETURN_IF_ERROR((*loaded)->groups_.bind_agreed(communicators));
+  ACCORD_RETURN_IF_ERROR((*loaded)->bind_agreed(communicators));
   return loaded;
 }
 

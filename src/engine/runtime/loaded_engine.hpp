@@ -50,8 +50,10 @@ class LoadedEngine {
                                                              const std::map<std::string, Communicator>& communicators,
                                                              const LoadOptions& options);
 
-  /// Implements Engine::bind().
+  /// Implements Engine::bind(), Engine::unbind() and Engine::close().
   Status bind(const std::map<std::string, Communicator>& communicators);
+  Status unbind();
+  void close();
   BoundGroups& groups() { return groups_; }
   const BoundGroups& groups() const { return groups_; }
 
@@ -63,6 +65,9 @@ class LoadedEngine {
   Device device() const { return target_->device(); }
   /// Fails with kUnsupported for an assembled engine.
   Result<Package> open_package() const;
+  /// The encoder of a language model: an engine for the same ranks, over the weights of the same package. It is bound
+  /// and unbound, closed and given new weights together with this engine. Null if there is none.
+  const std::shared_ptr<LoadedEngine>& encoder() const { return encoder_; }
 
   /// Implements Engine::load_weights().
   Status load_weights(const std::string& path);
@@ -90,6 +95,10 @@ class LoadedEngine {
   };
   Result<OpenedPackage> open_and_cut(const std::string& path, const std::map<std::string, GroupPlace>& places,
                                      const LoadOptions& options);
+  static Result<std::shared_ptr<LoadedEngine>> load_graph(const std::string& path,
+                                                          const std::map<std::string, GroupPlace>& places,
+                                                          const LoadOptions& options, PackageGraph graph);
+  Status bind_agreed(const std::map<std::string, Communicator>& communicators);
   Status set_options(const LoadOptions& options);
   Result<std::shared_ptr<const Parameters>> read_parameters(Package& package,
                                                             const std::vector<TensorPart>& parts) const;
@@ -99,6 +108,8 @@ class LoadedEngine {
   Result<std::size_t> try_program(const SymbolValues& symbols) const;
   Status check_groups() const;
 
+  PackageGraph package_graph_ = PackageGraph::kModel;
+  std::shared_ptr<LoadedEngine> encoder_;
   LoadedModel model_;
   LoadSettings settings_;
   std::shared_ptr<const Target> target_;

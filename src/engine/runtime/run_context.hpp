@@ -48,6 +48,9 @@ class RunContext {
   /// Switches to the newest weights. Returns whether they differ from those of the last run.
   bool use_newest_weights();
   Status create_cache(const KeyValueCacheOptions& options);
+  /// Stores what the program keeps for sequences in the cache of another context, between whose runs it runs. REQUIRES:
+  /// that cache has all layers of this engine's graph, and both engines are on the CPU.
+  void share_cache(const RunContext& other) { caches_.share(other.caches_); }
   Status copy_block(std::int32_t from, std::int32_t to);
   std::size_t cache_bytes() const { return caches_.bytes(); }
   /// Outputs stay on the engine's device, whatever it was loaded with. copy_output() copies an output, or a part of

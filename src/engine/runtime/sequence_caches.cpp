@@ -13,7 +13,7 @@
 namespace accord::engine {
 
 SequenceCaches::~SequenceCaches() {
-  engine_.budget().release({kCaches, bytes() + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
+  engine_.budget().release({kCaches, (is_shared_ ? 0 : bytes()) + (temporary_cache_ ? temporary_cache_->bytes() : 0)});
 }
 
 KeyValueCacheOptions SequenceCaches::options_of_rank(KeyValueCacheOptions options) const {
@@ -75,7 +75,8 @@ Status SequenceCaches::set_batch(RunMemory& memory, std::optional<std::int64_t> 
   if (!cache_) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
   std::int64_t first_row = 0;
   for (const SequenceRows& sequence : *sequences) {
-    batch_.push_back({first_row, {sequence.rows, sequence.context, sequence.blocks}});
+    batch_.push_back(
+        {first_row, {sequence.rows, sequence.context, sequence.blocks}, sequence.source_rows, sequence.source_blocks});
     first_row += sequence.rows;
   }
   ACCORD_RETURN_IF_ERROR(check(batch_, *rows, options_of_group(cache_->options())));

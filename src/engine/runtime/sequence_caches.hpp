@@ -28,6 +28,11 @@ class SequenceCaches {
 
   /// Replaces the cache by one for these parts of the engine's graph.
   Status create(RunMemory& memory, const CachedParts& parts, const KeyValueCacheOptions& options);
+  /// Uses the cache of `others`, which has all layers of the engine's graph, from now on. It counts where it was made.
+  void share(const SequenceCaches& others) {
+    cache_ = others.cache_;
+    is_shared_ = true;
+  }
   /// Implements EngineContext::copy_block().
   Status copy_block(std::int32_t from, std::int32_t to);
   /// Size of the cache that create() made.
@@ -50,7 +55,8 @@ class SequenceCaches {
   std::string fitting_cache_text(const KeyValueCacheOptions& wanted, std::size_t bytes) const;
 
   const LoadedEngine& engine_;
-  std::unique_ptr<RunCache> cache_;
+  std::shared_ptr<RunCache> cache_;
+  bool is_shared_ = false;                     ///< by share()
   std::unique_ptr<RunCache> temporary_cache_;  ///< of runs without sequences: each begins anew
   std::vector<std::int32_t> temporary_blocks_;
   const RunCache* used_ = nullptr;  ///< by the current run

@@ -85,7 +85,13 @@ Status check_stops(const GenerationRequest& request, const PlanLimits& limits) {
   return Status();
 }
 
-Status check_lengths(const GenerationRequest& request, const PlanLimits& limits) {
+// Tokens for which the cache has blocks beside those of the source.
+std::int64_t cache_tokens(std::int32_t source_rows, const PlanLimits& limits) {
+  const std::int64_t source_blocks = (source_rows + limits.block_tokens - 1) / limits.block_tokens;
+  return (limits.blocks - source_blocks) * limits.block_tokens;
+}
+
+Status check_lengths(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits) {
   if (request.prompt.empty()) return invalid("the prompt is empty");
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
   if (prompt >= limits.max_context)
@@ -95,19 +101,21 @@ Status check_lengths(const GenerationRequest& request, const PlanLimits& limits)
   if (request.max_new_tokens && prompt + *request.max_new_tokens > limits.max_context)
     return invalid("a prompt of {} tokens and max_new_tokens={} exceed the context of {}", prompt,
                    *request.max_new_tokens, limits.max_context);
-  const std::int64_t cache = std::int64_t{limits.blocks} * limits.block_tokens;
+  if (source_rows > limits.max_source)
+    return invalid("a source of {} rows; the encoder makes at most {}", source_rows, limits.max_source);
   const std::int64_t cached = prompt + request.max_new_tokens.value_or(1) - 1;
-  if (cached > cache)
+  if (cached > cache_tokens(source_rows, limits))
     return Status(StatusCode::kResourceExhausted,
-                  fmt::format("{} tokens can never fit into the cache of {} blocks of {} tokens", cached, limits.blocks,
-                              limits.block_tokens));
+                  fmt::format("{} tokens{} can never fit into the cache of {} blocks of {} tokens", cached,
+                              source_rows > 0 ? fmt::format(" and a source of {} rows", source_rows) : "",
+                              limits.blocks, limits.block_tokens));
   return Status();
 }
 
 }  // namespace
 
-Status check_request(const GenerationRequest& request, const PlanLimits& limits) {
-  ACCORD_RETURN_IF_ERROR(check_lengths(request, limits));
+Status check_request(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits) {
+  ACCORD_RETURN_IF_ERROR(check_lengths(request, source_rows, limits));
   ACCORD_RETURN_IF_ERROR(check_tokens(request.prompt, "the prompt", limits));
   ACCORD_RETURN_IF_ERROR(check_sampling(request.sampling, limits));
   ACCORD_RETURN_IF_ERROR(check_stops(request, limits));
@@ -121,11 +129,11 @@ Status check_request(const GenerationRequest& request, const PlanLimits& limits)
   return Status();
 }
 
-int new_token_limit(const GenerationRequest& request, const PlanLimits& limits) {
+int new_token_limit(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits) {
   if (request.max_new_tokens) return *request.max_new_tokens;
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
-  const std::int64_t cache = std::int64_t{limits.blocks} * limits.block_tokens;
-  return static_cast<int>(std::min<std::int64_t>(limits.max_context - prompt, cache - prompt + 1));
+  return static_cast<int>(
+      std::min<std::int64_t>(limits.max_context - prompt, cache_tokens(source_rows, limits) - prompt + 1));
 }
 
 }  // namespace accord::engine

@@ -12,9 +12,9 @@ inline constexpr int kMaxPriority = 100;   // its negative is the smallest
 
 /// Fails with kInvalidArgument, naming what is wrong, or with kResourceExhausted if the request can never fit into the
 /// cache.
-Status check_request(const GenerationRequest& request, const PlanLimits& limits);
+Status check_request(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits);
 
 /// Returns the most tokens that each sample of a checked request may generate.
-int new_token_limit(const GenerationRequest& request, const PlanLimits& limits);
+int new_token_limit(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits);
 
 }  // namespace accord::engine

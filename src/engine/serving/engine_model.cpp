@@ -14,7 +14,7 @@ namespace {
 // Tokens of a block of the cache. A state is some megabytes per layer, so that a copy for 16 tokens would be too much.
 constexpr std::int32_t kBlockTokens = 16, kBlockTokensWithStates = 256;
 
-Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOptions& options) {
+Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOptions& options, std::int32_t max_source) {
   const std::optional<LanguageModelEntry>& model = engine.model().language_model;
   const std::vector<TensorInfo>& outputs = engine.model().outputs;
   const std::string vocabulary = outputs.size() == 1 && outputs[0].shape.size() == 2 ? outputs[0].shape[1] : "";
@@ -37,7 +37,9 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
   limits.vocabulary = static_cast<std::int32_t>(std::stoll(vocabulary));
   limits.max_sequences = options.max_sequences;
   limits.max_rows = options.max_rows;
-  const std::int64_t tokens = options.cache_tokens == 0 ? limits.max_context : options.cache_tokens;
+  limits.max_source = max_source;
+  const std::int64_t longest = limits.max_context + round_up(std::int64_t{max_source}, std::int64_t{kBlockTokens});
+  const std::int64_t tokens = options.cache_tokens == 0 ? longest : options.cache_tokens;
   if (tokens < 1 || limits.block_tokens < 1) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("a cache cannot have {} tokens in blocks of {}", tokens, limits.block_tokens));
@@ -57,6 +59,24 @@ Result<std::size_t> arena_bytes(const LoadedEngine& engine, const PlanLimits& li
   return program.arena_bytes;
 }
 
+// Sources are stored as the sequences of the same layers are, in blocks of the same cache.
+Status check_layers(const LoadedEngine& engine) {
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine.graph()));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> of_sources, cached_layers(engine.encoder()->graph()));
+  for (const CachedLayer& source : of_sources) {
+    const auto own = std::ranges::find(layers, source.layer, &CachedLayer::layer);
+    const bool fits = own != layers.end() && own->kv_heads == source.kv_heads && own->head_dim == source.head_dim &&
+                      own->value_dim == source.value_dim && own->value_place == source.value_place;
+    if (fits) continue;
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("cross attention of layer {} has {} key heads of {} on this rank, which differ from those "
+                    "of the layer's attention to earlier tokens: a cache stores both alike",
+                    source.layer, source.kv_heads, source.head_dim));
+  }
+  return Status();
+}
+
 TensorView view_of(std::vector<std::int64_t>& numbers) {
   return {{numbers.data(), numbers.size(), DType::kInt64, {}}, {static_cast<std::int64_t>(numbers.size())}};
 }
@@ -65,9 +85,15 @@ TensorView view_of(std::vector<std::int64_t>& numbers) {
 
 Result<std::shared_ptr<EngineModel>> EngineModel::create(std::shared_ptr<LoadedEngine> engine,
                                                          const LanguageModelOptions& options) {
-  ACCORD_ASSIGN_OR_RETURN(const PlanLimits limits, limits_of(*engine, options));
+  std::optional<SourceInputs> sources;
+  if (engine->encoder()) {
+    ACCORD_ASSIGN_OR_RETURN(sources, SourceInputs::create(engine->encoder()));
+    ACCORD_RETURN_IF_ERROR(check_layers(*engine));
+  }
+  ACCORD_ASSIGN_OR_RETURN(const PlanLimits limits, limits_of(*engine, options, sources ? sources->max_rows() : 0));
   std::shared_ptr<EngineModel> model(new EngineModel(std::move(engine)));
   model->limits_ = limits;
+  model->sources_ = std::move(sources);
   model->context_.pin_weights();
   model->context_.keep_outputs_on_device();  // few ranks need the logits
   if (model->context_.engine().budget().limit() != 0) {
@@ -77,11 +103,33 @@ Result<std::shared_ptr<EngineModel>> EngineModel::create(std::shared_ptr<LoadedE
   ACCORD_RETURN_IF_ERROR(
       model->context_.reserve_sampling(static_cast<std::size_t>(limits.max_sequences), limits.vocabulary));
   ACCORD_RETURN_IF_ERROR(model->context_.create_cache({limits.blocks, limits.block_tokens, options.cache_dtype}));
+  if (const auto& encoder = model->context_.engine().encoder()) {
+    model->encoder_ = std::make_unique<RunContext>(encoder);
+    model->encoder_->pin_weights();
+    model->encoder_->share_cache(model->context_);
+    ACCORD_RETURN_IF_ERROR(model->encoder_->reserve_arena(encoder->reserved_arena_bytes()));
+  }
   return model;
+}
+
+Result<std::int32_t> EngineModel::source_rows(std::span<const SourceTensor> source) const {
+  return sources_ ? sources_->rows(source) : StepModel::source_rows(source);
+}
+
+bool EngineModel::use_newest_weights() {
+  const bool changed = context_.use_newest_weights();
+  return (encoder_ != nullptr && encoder_->use_newest_weights()) || changed;
+}
+
+Status EngineModel::run_encoder(const StepPlan& plan, const NewSource& source) {
+  const PlannedSequence& sequence = plan.sequences[static_cast<std::size_t>(source.sequence)];
+  const SequenceRows rows{sequence.source_rows, 0, plan.source_table(sequence)};
+  return encoder_->run(views_of(*source.tensors), std::span(&rows, 1)).status().with_context("the encoder");
 }
 
 Status EngineModel::run(const StepPlan& plan) {
   for (const BlockCopy& copy : plan.copies) ACCORD_RETURN_IF_ERROR(context_.copy_block(copy.from, copy.to));
+  for (const NewSource& source : plan.sources) ACCORD_RETURN_IF_ERROR(run_encoder(plan, source));
   ids_.assign(plan.tokens.begin(), plan.tokens.end());
   positions_.assign(plan.positions.begin(), plan.positions.end());
   rows_.assign(plan.logit_rows.begin(), plan.logit_rows.end());
@@ -89,7 +137,8 @@ Status EngineModel::run(const StepPlan& plan) {
   if (rows_.empty()) rows_.push_back(0);
   sequences_.clear();
   for (const PlannedSequence& sequence : plan.sequences) {
-    sequences_.push_back({sequence.rows, sequence.context, plan.table(sequence)});
+    sequences_.push_back(
+        {sequence.rows, sequence.context, plan.table(sequence), sequence.source_rows, plan.source_table(sequence)});
   }
   const TensorView inputs[] = {view_of(ids_), view_of(positions_), view_of(rows_)};
   ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs, context_.run(inputs, sequences_));

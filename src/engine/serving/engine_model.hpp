@@ -2,17 +2,20 @@
 // Adapts a loaded language model to Generation.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "accord/language_model.hpp"
 #include "engine/runtime/loaded_engine.hpp"
 #include "engine/runtime/run_context.hpp"
+#include "engine/serving/source_inputs.hpp"
 #include "engine/serving/step_model.hpp"
 
 namespace accord::engine {
 
 /// The engine takes input_ids, positions and rows and returns logits, as exported by
-/// python/accord/exporter/language_model.py.
+/// python/accord/exporter/language_model.py. Its encoder, if it has one, runs once for each new source, which it stores
+/// in the engine's cache.
 class EngineModel final : public StepModel {
  public:
   /// Fails with kUnsupported if the engine is not a language model, and with kInvalidArgument or kResourceExhausted
@@ -21,19 +24,23 @@ class EngineModel final : public StepModel {
                                                      const LanguageModelOptions& options);
 
   const PlanLimits& limits() const override { return limits_; }
+  Result<std::int32_t> source_rows(std::span<const SourceTensor> source) const override;
   Status run(const StepPlan& plan) override;
   /// Chooses on the device if the engine is on one.
   Status choose(std::span<const TokenChoice> choices, std::span<TokenId> tokens) override;
   Status read_logits(std::size_t first, std::span<float> logits) override;
-  bool use_newest_weights() override { return context_.use_newest_weights(); }
+  bool use_newest_weights() override;
 
   std::size_t cache_bytes() const { return context_.cache_bytes(); }
 
  private:
   explicit EngineModel(std::shared_ptr<LoadedEngine> engine) : context_(std::move(engine)) {}
+  Status run_encoder(const StepPlan& plan, const NewSource& source);
 
   PlanLimits limits_;
   RunContext context_;
+  std::optional<SourceInputs> sources_;  // of a model with an encoder, like the next member
+  std::unique_ptr<RunContext> encoder_;  // stores sources in the cache of context_
   // Buffers of the current step; their memory is reused.
   std::vector<std::int64_t> ids_;
   std::vector<std::int64_t> positions_;

@@ -40,11 +40,13 @@ Generation::Generation(std::shared_ptr<StepModel> model, std::shared_ptr<PlanCha
 Generation::~Generation() { (void)stop().ok(); }
 
 Result<RequestId> Generation::submit(GenerationRequest request, EventCallback callback) {
-  return queue_->submit(std::move(request), std::move(callback));
+  ACCORD_ASSIGN_OR_RETURN(const std::int32_t source_rows, model_->source_rows(request.source));
+  return queue_->submit(std::move(request), source_rows, std::move(callback));
 }
 
 Result<TokenStream> Generation::submit(GenerationRequest request) {
-  return TokenStream::submit(queue_, std::move(request));
+  ACCORD_ASSIGN_OR_RETURN(const std::int32_t source_rows, model_->source_rows(request.source));
+  return TokenStream::submit(queue_, std::move(request), source_rows);
 }
 
 Status Generation::cancel(RequestId id) { return queue_->cancel(id); }
@@ -66,7 +68,7 @@ SchedulerStats Generation::stats() const {
 // Submissions were checked, so the scheduler accepts them; cancelled requests may have ended in the meantime.
 Status Generation::execute_orders() {
   for (auto& submission : orders_.submissions)
-    ACCORD_RETURN_IF_ERROR(scheduler_.submit(submission.id, std::move(submission.request)));
+    ACCORD_RETURN_IF_ERROR(scheduler_.submit(submission.id, std::move(submission.request), submission.source_rows));
   for (const RequestId id : orders_.cancels) (void)scheduler_.cancel(id, events_).ok();
   return Status();
 }

@@ -46,8 +46,8 @@ class Generation {
   Generation& operator=(const Generation&) = delete;
 
   /// Calls `callback` for each event of the request, in order, on the loop's thread; it should return quickly. Fails
-  /// like check_request(); with kResourceExhausted if max_requests are waiting or running; with kClosed after stop();
-  /// or with the failure that ended the loop.
+  /// like StepModel::source_rows() and check_request(); with kResourceExhausted if max_requests are waiting or running;
+  /// with kClosed after stop(); or with the failure that ended the loop.
   Result<RequestId> submit(GenerationRequest request, EventCallback callback);
   /// The same, with a stream to take the events from.
   Result<TokenStream> submit(GenerationRequest request);

@@ -9,8 +9,8 @@
 
 namespace accord::engine {
 
-Result<RequestId> RequestQueue::submit(GenerationRequest request, EventCallback callback) {
-  ACCORD_RETURN_IF_ERROR(check_request(request, limits_));
+Result<RequestId> RequestQueue::submit(GenerationRequest request, std::int32_t source_rows, EventCallback callback) {
+  ACCORD_RETURN_IF_ERROR(check_request(request, source_rows, limits_));
   if (!callback) return Status(StatusCode::kInvalidArgument, "the callback of the request is empty");
   const auto shared = std::make_shared<const GenerationRequest>(std::move(request));
   const auto shared_callback = std::make_shared<EventCallback>(std::move(callback));
@@ -23,7 +23,7 @@ Result<RequestId> RequestQueue::submit(GenerationRequest request, EventCallback 
                     fmt::format("{} requests are running or waiting, which is the maximum", live_.size()));
     id = ++last_id_;
     live_[id] = {shared_callback, shared->samples};
-    orders_.submissions.push_back({id, shared});
+    orders_.submissions.push_back({id, shared, source_rows});
   }
   changed_.notify_one();
   return id;

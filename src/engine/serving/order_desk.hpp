@@ -21,6 +21,7 @@ struct Orders {
   struct Submission {
     RequestId id;
     std::shared_ptr<const GenerationRequest> request;
+    std::int32_t source_rows = 0;
   };
   std::vector<Submission> submissions;
   std::vector<RequestId> cancels;  ///< of live or ended requests
@@ -32,7 +33,8 @@ class RequestQueue {
  public:
   RequestQueue(const PlanLimits& limits, std::int32_t max_requests) : limits_(limits), max_requests_(max_requests) {}
 
-  Result<RequestId> submit(GenerationRequest request, EventCallback callback);
+  /// `source_rows`: rows that the encoder makes of the request's source.
+  Result<RequestId> submit(GenerationRequest request, std::int32_t source_rows, EventCallback callback);
   Status cancel(RequestId id);
   /// Ends submissions: they fail with `status`, which is kClosed or a failure. The first failure is kept.
   void stop(const Status& status);

@@ -79,12 +79,12 @@ Scheduler::SequenceId Scheduler::new_sequence(RequestId id, Record& record, int 
   return made;
 }
 
-Status Scheduler::submit(RequestId id, std::shared_ptr<const GenerationRequest> request) {
+Status Scheduler::submit(RequestId id, std::shared_ptr<const GenerationRequest> request, std::int32_t source_rows) {
   if (has_ids_ && id <= last_id_)
     return Status(StatusCode::kInvalidArgument, fmt::format("request {} was submitted after request {}; the number of "
                                                             "each request must be larger than all earlier ones",
                                                             id, last_id_));
-  ACCORD_RETURN_IF_ERROR(check_request(*request, options_.limits));
+  ACCORD_RETURN_IF_ERROR(check_request(*request, source_rows, options_.limits));
   if (records_.size() >= static_cast<std::size_t>(options_.max_requests))
     return Status(StatusCode::kResourceExhausted,
                   fmt::format("{} requests are running or waiting, which is the maximum", records_.size()));
@@ -92,7 +92,8 @@ Status Scheduler::submit(RequestId id, std::shared_ptr<const GenerationRequest> 
   last_id_ = id;
   Record& record = records_[id];
   record.turn = static_cast<std::int64_t>(stats_.steps) - std::int64_t{request->priority} * options_.aging_steps;
-  record.new_tokens = new_token_limit(*request, options_.limits);
+  record.new_tokens = new_token_limit(*request, source_rows, options_.limits);
+  record.source_rows = source_rows;
   record.request = std::move(request);
   const SequenceId made = new_sequence(id, record, 0);
   at(made).forks = record.request->samples > 1;
@@ -104,6 +105,9 @@ Status Scheduler::submit(RequestId id, std::shared_ptr<const GenerationRequest> 
 void Scheduler::release_blocks(Sequence& sequence) {
   for (auto block = sequence.table.rbegin(); block != sequence.table.rend(); ++block) pool_.release(*block);
   sequence.table.clear();
+  for (const BlockId block : sequence.source_table) pool_.release(block);
+  sequence.source_table.clear();
+  sequence.source_computed = false;
   sequence.computed = sequence.published = sequence.planned = 0;
 }
 
@@ -206,11 +210,12 @@ Status Scheduler::check() const {
       const Sequence& sequence = at(id);
       ++live[sequence.id];
       if (sequence.state != expected) return request_error(sequence.id, "is in the wrong queue");
-      if (expected == State::kWaiting && !sequence.table.empty())
+      if (expected == State::kWaiting && !(sequence.table.empty() && sequence.source_table.empty()))
         return request_error(sequence.id, "is waiting but holds blocks");
       if (pool_.blocks_for(sequence.computed) > static_cast<std::int32_t>(sequence.table.size()))
         return request_error(sequence.id, "computed more tokens than its blocks hold");
-      for (const BlockId block : sequence.table) ++holders[static_cast<std::size_t>(block)];
+      for (const auto* table : {&sequence.table, &sequence.source_table})
+        for (const BlockId block : *table) ++holders[static_cast<std::size_t>(block)];
     }
     if (!std::ranges::is_sorted(*queue, [&](SequenceId a, SequenceId b) { return before(a, b); }))
       return Status(StatusCode::kInternal, "a queue is not sorted by turn");

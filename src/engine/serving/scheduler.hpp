@@ -70,6 +70,9 @@ struct SchedulerStats {
 /// again. A waiting sequence also takes blocks from running ones of lower priority whose turn is later. No sequence
 /// overtakes the head of the queue, even if the head does not fit yet.
 ///
+/// Sources. An admitted sequence also gets the blocks of its source, which is computed in its first step. Its samples
+/// share these blocks. A step computes sources of at most max_rows rows together, or a single longer one.
+///
 /// No starvation. The first sequence in turn is never preempted and, as submit() checks, fits alone. The running
 /// sequences behind it hold blocks for a bounded number of tokens, and none is admitted before it. So it advances and
 /// ends. Finitely many other requests precede a request: those submitted earlier, or later by at most aging_steps
@@ -85,8 +88,9 @@ class Scheduler {
   Scheduler& operator=(Scheduler&&) = default;
 
   /// Fails like check_request(), with kInvalidArgument if `id` is not above all earlier ones, and with
-  /// kResourceExhausted if max_requests are waiting or running. `request` is shared and never changed.
-  Status submit(RequestId id, std::shared_ptr<const GenerationRequest> request);
+  /// kResourceExhausted if max_requests are waiting or running. `request` is shared and never changed. `source_rows`:
+  /// rows that the encoder makes of its source.
+  Status submit(RequestId id, std::shared_ptr<const GenerationRequest> request, std::int32_t source_rows = 0);
   /// Ends all samples of a request, even during a step. Fails with kNotFound if the request has ended or never
   /// existed.
   Status cancel(RequestId id, Events& events);
@@ -122,6 +126,7 @@ class Scheduler {
     std::int64_t turn = 0;
     int new_tokens = 0;  // limit for each sample
     int live = 0;        // samples that have not ended
+    std::int32_t source_rows = 0;
   };
   enum class State : std::uint8_t { kFree, kWaiting, kRunning };
   struct Sequence {
@@ -129,12 +134,14 @@ class Scheduler {
     RequestId id = 0;
     Record* record = nullptr;
     int sample = 0;
-    bool forks = false;           // the request's other samples begin when its prompt has been computed
-    std::vector<TokenId> tokens;  // the prompt, then generated tokens
-    std::vector<BlockId> table;   // enough for all tokens, at times except the last one
-    std::int32_t computed = 0;    // tokens whose keys and values are in the cache
-    std::int32_t published = 0;   // blocks
-    std::int32_t planned = 0;     // rows in the current step
+    bool forks = false;                 // the request's other samples begin when its prompt has been computed
+    std::vector<TokenId> tokens;        // the prompt, then generated tokens
+    std::vector<BlockId> table;         // enough for all tokens, at times except the last one
+    std::vector<BlockId> source_table;  // of a running sequence, enough for its source; never written to again
+    bool source_computed = false;
+    std::int32_t computed = 0;   // tokens whose keys and values are in the cache
+    std::int32_t published = 0;  // blocks
+    std::int32_t planned = 0;    // rows in the current step
 
     std::int32_t remaining() const { return static_cast<std::int32_t>(tokens.size()) - computed; }
   };
@@ -143,6 +150,11 @@ class Scheduler {
   Sequence& at(SequenceId id) { return sequences_[static_cast<std::size_t>(id)]; }
   const Sequence& at(SequenceId id) const { return sequences_[static_cast<std::size_t>(id)]; }
   bool before(SequenceId a, SequenceId b) const;
+  /// Whether blocks of the sequence may be those of another one with the same tokens: not if their keys and values also
+  /// depend on a source.
+  bool shares_prefixes(const Sequence& sequence) const {
+    return options_.prefix_reuse == PrefixReuse::kOn && sequence.record->source_rows == 0;
+  }
   void insert(std::vector<SequenceId>& queue, SequenceId id);
   SequenceId new_sequence(RequestId id, Record& record, int sample);
   void release_blocks(Sequence& sequence);
@@ -178,6 +190,7 @@ class Scheduler {
   std::vector<Draw> draws_;
   std::vector<BlockId> reusable_blocks_;  // by admission_blocks()
   std::int32_t left_rows_ = 0;            // of the step that is being planned
+  std::int32_t new_source_rows_ = 0;      // of that step
   RequestId last_id_ = 0;
   bool has_ids_ = false;
   bool step_planned_ = false;

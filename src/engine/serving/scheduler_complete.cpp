@@ -12,7 +12,8 @@ namespace accord::engine {
 void Scheduler::advance(Sequence& sequence) {
   sequence.computed += sequence.planned;
   sequence.planned = 0;
-  if (options_.prefix_reuse == PrefixReuse::kOff) return;
+  sequence.source_computed = true;
+  if (!shares_prefixes(sequence)) return;
   const std::int32_t length = pool_.block_tokens();
   for (; (sequence.published + 1) * length <= sequence.computed; ++sequence.published) {
     const auto index = static_cast<std::size_t>(sequence.published);
@@ -40,6 +41,9 @@ void Scheduler::fork(std::size_t draw) {
       sequence.table.reserve(from.table.capacity());
       for (const BlockId block : from.table) pool_.hold(block);
       sequence.table.assign(from.table.begin(), from.table.end());
+      for (const BlockId block : from.source_table) pool_.hold(block);
+      sequence.source_table.assign(from.source_table.begin(), from.source_table.end());
+      sequence.source_computed = true;
       sequence.computed = from.computed;
       sequence.published = from.published;
     }

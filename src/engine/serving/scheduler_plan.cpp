@@ -35,10 +35,11 @@ void Scheduler::grow(Sequence& sequence, std::int32_t rows, std::vector<BlockCop
 // At least one token must be computed, for its logits.
 std::int32_t Scheduler::admission_blocks(const Sequence& sequence) {
   reusable_blocks_.clear();
-  if (options_.prefix_reuse == PrefixReuse::kOn)
+  if (shares_prefixes(sequence))
     pool_.find(std::span(sequence.tokens).first(sequence.tokens.size() - 1), reusable_blocks_);
   const auto kept = std::ranges::count_if(reusable_blocks_, [&](BlockId block) { return pool_.holders(block) == 0; });
-  return pool_.blocks_for(static_cast<std::int64_t>(sequence.tokens.size())) -
+  return pool_.blocks_for(sequence.record->source_rows) +
+         pool_.blocks_for(static_cast<std::int64_t>(sequence.tokens.size())) -
          static_cast<std::int32_t>(reusable_blocks_.size()) + static_cast<std::int32_t>(kept);
 }
 
@@ -55,10 +56,13 @@ void Scheduler::make_room() {
   const auto yields = [&](SequenceId other) {
     return at(other).record->request->priority < at(first).record->request->priority && before(first, other);
   };
+  const auto blocks_of = [](const Sequence& sequence) {
+    return static_cast<std::int32_t>(sequence.table.size() + sequence.source_table.size());
+  };
   std::int32_t available = pool_.available();
   std::size_t stay = running_.size();
   while (!fits(blocks, available, stay) && stay > 0 && yields(running_[stay - 1]))
-    available += static_cast<std::int32_t>(at(running_[--stay]).table.size());
+    available += blocks_of(at(running_[--stay]));
   if (!fits(blocks, available, stay)) return;
   while (running_.size() > stay) preempt(running_.back());
 }
@@ -90,6 +94,9 @@ void Scheduler::admit(StepPlan& plan) {
     const SequenceId first = waiting_.front();
     Sequence& sequence = at(first);
     if (!fits(admission_blocks(sequence), pool_.available(), running_.size())) return;
+    const std::int32_t source_rows = sequence.record->source_rows;
+    if (new_source_rows_ > 0 && new_source_rows_ + source_rows > options_.limits.max_rows) return;
+    new_source_rows_ += source_rows;
     waiting_.erase(waiting_.begin());
     const std::size_t max_tokens =
         sequence.record->request->prompt.size() + static_cast<std::size_t>(sequence.record->new_tokens);
@@ -103,6 +110,8 @@ void Scheduler::admit(StepPlan& plan) {
     sequence.planned = std::min(sequence.remaining(), left_rows_);
     left_rows_ -= sequence.planned;
     grow(sequence, sequence.remaining(), plan.copies);
+    const auto source_blocks = static_cast<std::size_t>(pool_.blocks_for(source_rows));
+    while (sequence.source_table.size() < source_blocks) sequence.source_table.push_back(pool_.allocate());
     sequence.state = State::kRunning;
     insert(running_, first);
     planned_.push_back(first);
@@ -113,13 +122,18 @@ void Scheduler::write_sequence(SequenceId id, StepPlan& plan) {
   const Sequence& sequence = at(id);
   const std::int32_t after = sequence.computed + sequence.planned;
   const std::int32_t blocks = pool_.blocks_for(after);
+  if (sequence.record->source_rows > 0 && !sequence.source_computed) {
+    const auto& request = sequence.record->request;
+    plan.sources.push_back({static_cast<std::int32_t>(plan.sequences.size()), {request, &request->source}});
+  }
   plan.sequences.push_back({static_cast<std::int32_t>(plan.tokens.size()), sequence.planned, sequence.computed,
-                            static_cast<std::int32_t>(plan.blocks.size()), blocks});
+                            static_cast<std::int32_t>(plan.blocks.size()), blocks, sequence.record->source_rows});
   for (std::int32_t position = sequence.computed; position < after; ++position) {
     plan.tokens.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
     plan.positions.push_back(position);
   }
   plan.blocks.insert(plan.blocks.end(), sequence.table.begin(), sequence.table.begin() + blocks);
+  plan.blocks.insert(plan.blocks.end(), sequence.source_table.begin(), sequence.source_table.end());
   if (after < static_cast<std::int32_t>(sequence.tokens.size())) return;
   const auto logits = static_cast<std::int32_t>(plan.logit_rows.size());
   plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
@@ -139,6 +153,7 @@ Status Scheduler::plan_step(StepPlan& plan) {
   planned_.clear();
   draws_.clear();
   drawn_.clear();
+  new_source_rows_ = 0;
   make_room();
   const auto decoding = std::ranges::count_if(running_, [&](SequenceId id) { return at(id).remaining() == 1; });
   if (!plan_running(options_.limits.max_rows - static_cast<std::int32_t>(decoding), plan)) admit(plan);

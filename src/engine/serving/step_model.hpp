@@ -18,6 +18,12 @@ class StepModel {
 
   /// The limits of this model's cache and vocabulary; equal on all ranks.
   virtual const PlanLimits& limits() const = 0;
+  /// Returns how many rows the encoder makes of a request's source; 0 if the model has no encoder. Fails with
+  /// kInvalidArgument if the source does not fit the encoder. Thread-safe.
+  virtual Result<std::int32_t> source_rows(std::span<const SourceTensor> source) const {
+    if (source.empty()) return 0;
+    return Status(StatusCode::kInvalidArgument, "the model has no encoder, so that a request cannot have a source");
+  }
   /// Runs `plan`, which has passed check_plan(). Collective: a failure on one rank must end the call on the others
   /// too, as in Engine::run(). Not called again after a failure.
   virtual Status run(const StepPlan& plan) = 0;

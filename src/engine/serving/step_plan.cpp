@@ -1,6 +1,7 @@
-// A packed plan: a header of eight 32-bit words (magic and version, step, counts), then rows and context of each
-// sequence, tokens, tables, copies and wanted rows, then a hash of everything before it. Positions, first rows and
-// table sizes follow from the rest.
+// A packed plan: a header of ten 32-bit words (magic and version, step, counts), then rows, context and source rows of
+// each sequence, tokens, tables, copies, wanted rows and new sources, then a hash of everything before it. Positions,
+// first rows and table sizes follow from the rest. Each new source is its sequence and its number of tensors; each
+// tensor is its dtype, its number of dimensions, its sizes and its bytes.
 #include "engine/serving/step_plan.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "plans are little-endian");
 
-constexpr std::uint32_t kMagic = 0x31504341;  // "ACP1"
+constexpr std::uint32_t kMagic = 0x32504341;  // "ACP2"
 
 struct Header {
   std::uint32_t magic = kMagic;
@@ -26,13 +27,19 @@ struct Header {
   std::uint32_t blocks = 0;
   std::uint32_t copies = 0;
   std::uint32_t logit_rows = 0;
+  std::uint32_t sources = 0;
+  std::uint32_t unused = 0;
 };
-static_assert(sizeof(Header) == 32);
+static_assert(sizeof(Header) == 40);
 
 struct PackedSequence {
   std::int32_t rows = 0;
   std::int32_t context = 0;
+  std::int32_t source_rows = 0;
 };
+
+constexpr std::uint32_t kMaxSourceTensors = 64;
+constexpr std::uint32_t kMaxSourceDimensions = 8;
 
 template <typename... Parts>
 Status corrupt(fmt::format_string<Parts...> text, Parts&&... parts) {
@@ -94,22 +101,53 @@ Status read_sequences(Reader& reader, const Header& header, const PlanLimits& li
     const std::int64_t tokens = std::int64_t{packed.rows} + packed.context;
     if (packed.rows < 1 || packed.context < 0 || tokens > limits.max_context || rows + packed.rows > limits.max_rows)
       return corrupt("sequence {} has {} rows after {} tokens", i, packed.rows, packed.context);
+    if (packed.source_rows < 0 || packed.source_rows > limits.max_source)
+      return corrupt("sequence {} has a source of {} rows", i, packed.source_rows);
     const std::int32_t count = blocks_for(tokens, limits.block_tokens);
-    plan.sequences.push_back(
-        {static_cast<std::int32_t>(rows), packed.rows, packed.context, static_cast<std::int32_t>(blocks), count});
+    plan.sequences.push_back({static_cast<std::int32_t>(rows), packed.rows, packed.context,
+                              static_cast<std::int32_t>(blocks), count, packed.source_rows});
     for (std::int32_t row = 0; row < packed.rows; ++row) plan.positions.push_back(packed.context + row);
     rows += packed.rows;
-    blocks += count;
+    blocks += count + blocks_for(packed.source_rows, limits.block_tokens);
   }
   if (header.blocks != static_cast<std::uint64_t>(blocks))
     return corrupt("its tables have {} blocks, but its sequences need {}", header.blocks, blocks);
   return Status();
 }
 
+Status read_tensor(Reader& reader, SourceTensor& tensor) {
+  std::uint32_t dtype = 0, dims = 0;
+  if (!reader.read(&dtype, 1) || !reader.read(&dims, 1)) return corrupt("it ends within a source");
+  if (dtype >= static_cast<std::uint32_t>(kDTypeCount)) return corrupt("a source has dtype {}", dtype);
+  if (dims > kMaxSourceDimensions) return corrupt("a source has {} dimensions", dims);
+  tensor.dtype = static_cast<DType>(dtype);
+  if (!reader.read(tensor.shape, dims)) return corrupt("it ends within a source");
+  std::size_t bytes = size_of(tensor.dtype);
+  for (const std::int64_t size : tensor.shape) {
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &bytes))
+      return corrupt("a source has a dimension of {}", size);
+  }
+  return reader.read(tensor.data, bytes) ? Status() : corrupt("it ends within a source");
+}
+
+Status read_sources(Reader& reader, std::uint32_t sources, StepPlan& plan) {
+  for (std::uint32_t i = 0; i < sources; ++i) {
+    NewSource source;
+    std::uint32_t count = 0;
+    if (!reader.read(&source.sequence, 1) || !reader.read(&count, 1)) return corrupt("it ends within its sources");
+    if (count > kMaxSourceTensors) return corrupt("a source has {} tensors", count);
+    std::vector<SourceTensor> tensors(count);
+    for (SourceTensor& tensor : tensors) ACCORD_RETURN_IF_ERROR(read_tensor(reader, tensor));
+    source.tensors = std::make_shared<const std::vector<SourceTensor>>(std::move(tensors));
+    plan.sources.push_back(std::move(source));
+  }
+  return Status();
+}
+
 Status read(Reader& reader, const PlanLimits& limits, StepPlan& plan) {
   Header header;
   if (!reader.read(&header, 1)) return corrupt("its header is cut off");
-  if (header.magic != kMagic) return corrupt("its magic number is wrong");
+  if (header.magic != kMagic || header.unused != 0) return corrupt("its magic number is wrong");
   if (header.block_tokens != static_cast<std::uint32_t>(limits.block_tokens))
     return corrupt("its blocks have {} tokens, but those of the cache have {}", header.block_tokens,
                    limits.block_tokens);
@@ -119,6 +157,7 @@ Status read(Reader& reader, const PlanLimits& limits, StepPlan& plan) {
   if (!reader.read(plan.tokens, plan.positions.size()) || !reader.read(plan.blocks, header.blocks) ||
       !reader.read(plan.copies, header.copies) || !reader.read(plan.logit_rows, header.logit_rows))
     return corrupt("it is cut off");
+  ACCORD_RETURN_IF_ERROR(read_sources(reader, header.sources, plan));
   if (reader.left() > 0) return corrupt("{} bytes follow its end", reader.left());
   return check_plan(plan, limits);
 }
@@ -133,6 +172,12 @@ void StepPlan::clear() {
   blocks.clear();
   copies.clear();
   logit_rows.clear();
+  sources.clear();
+}
+
+std::span<const BlockId> StepPlan::source_table(const PlannedSequence& sequence) const {
+  return std::span(blocks).subspan(static_cast<std::size_t>(sequence.first_block + sequence.block_count),
+                                   static_cast<std::size_t>(blocks_for(sequence.source_rows, block_tokens)));
 }
 
 Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
@@ -152,12 +197,14 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
         sequence.block_count != blocks_for(tokens, limits.block_tokens))
       return corrupt("it has a sequence of {} rows after {} tokens from row {} on, with {} blocks", sequence.rows,
                      sequence.context, sequence.first_row, sequence.block_count);
+    if (sequence.source_rows < 0 || sequence.source_rows > limits.max_source)
+      return corrupt("it has a sequence with a source of {} rows", sequence.source_rows);
     for (std::int32_t row = 0; row < sequence.rows; ++row) {
       if (plan.positions[static_cast<std::size_t>(rows + row)] != sequence.context + row)
         return corrupt("row {} is not at position {}", rows + row, sequence.context + row);
     }
     rows += sequence.rows;
-    blocks += sequence.block_count;
+    blocks += sequence.block_count + blocks_for(sequence.source_rows, limits.block_tokens);
   }
   if (rows != static_cast<std::int64_t>(plan.tokens.size()) || blocks != static_cast<std::int64_t>(plan.blocks.size()))
     return corrupt("it has {} tokens and {} blocks, but its sequences have {} and {}", plan.tokens.size(),
@@ -171,6 +218,14 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
   for (const BlockCopy& copy : plan.copies)
     if (!known(copy.from) || !known(copy.to) || copy.from == copy.to)
       return corrupt("it copies block {} to block {} in a cache of {} blocks", copy.from, copy.to, limits.blocks);
+  std::int32_t last_sequence = -1;
+  for (const NewSource& source : plan.sources) {
+    const bool follows = source.sequence > last_sequence;
+    if (!follows || static_cast<std::size_t>(source.sequence) >= plan.sequences.size() ||
+        plan.sequences[static_cast<std::size_t>(source.sequence)].source_rows == 0 || source.tensors == nullptr)
+      return corrupt("it has a source of sequence {}, which has none or another one", source.sequence);
+    last_sequence = source.sequence;
+  }
   std::int32_t last = -1;
   for (const std::int32_t row : plan.logit_rows) {
     if (row <= last || row >= rows)
@@ -180,6 +235,31 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
   return Status();
 }
 
+namespace {
+
+// Bytes of a packed source.
+std::size_t packed_bytes(const NewSource& source) {
+  std::size_t bytes = 2 * sizeof(std::uint32_t);
+  for (const SourceTensor& tensor : *source.tensors)
+    bytes += 2 * sizeof(std::uint32_t) + tensor.shape.size() * sizeof(std::int64_t) + tensor.data.size();
+  return bytes;
+}
+
+void write_source(const NewSource& source, Writer& writer) {
+  const auto tensors = static_cast<std::uint32_t>(source.tensors->size());
+  writer.write(&source.sequence, 1);
+  writer.write(&tensors, 1);
+  for (const SourceTensor& tensor : *source.tensors) {
+    const std::uint32_t head[] = {static_cast<std::uint32_t>(tensor.dtype),
+                                  static_cast<std::uint32_t>(tensor.shape.size())};
+    writer.write(head, 2);
+    writer.write(tensor.shape.data(), tensor.shape.size());
+    writer.write(tensor.data.data(), tensor.data.size());
+  }
+}
+
+}  // namespace
+
 void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
   Header header;
   header.step = plan.step;
@@ -188,19 +268,24 @@ void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
   header.blocks = static_cast<std::uint32_t>(plan.blocks.size());
   header.copies = static_cast<std::uint32_t>(plan.copies.size());
   header.logit_rows = static_cast<std::uint32_t>(plan.logit_rows.size());
-  bytes.resize(sizeof(Header) + plan.sequences.size() * sizeof(PackedSequence) + plan.tokens.size() * sizeof(TokenId) +
-               plan.blocks.size() * sizeof(BlockId) + plan.copies.size() * sizeof(BlockCopy) +
-               plan.logit_rows.size() * sizeof(std::int32_t) + sizeof(std::uint64_t));
+  header.sources = static_cast<std::uint32_t>(plan.sources.size());
+  std::size_t source_bytes = 0;
+  for (const NewSource& source : plan.sources) source_bytes += packed_bytes(source);
+  bytes.resize(source_bytes + sizeof(Header) + plan.sequences.size() * sizeof(PackedSequence) +
+               plan.tokens.size() * sizeof(TokenId) + plan.blocks.size() * sizeof(BlockId) +
+               plan.copies.size() * sizeof(BlockCopy) + plan.logit_rows.size() * sizeof(std::int32_t) +
+               sizeof(std::uint64_t));
   Writer writer(bytes);
   writer.write(&header, 1);
   for (const PlannedSequence& sequence : plan.sequences) {
-    const PackedSequence packed = {sequence.rows, sequence.context};
+    const PackedSequence packed = {sequence.rows, sequence.context, sequence.source_rows};
     writer.write(&packed, 1);
   }
   writer.write(plan.tokens.data(), plan.tokens.size());
   writer.write(plan.blocks.data(), plan.blocks.size());
   writer.write(plan.copies.data(), plan.copies.size());
   writer.write(plan.logit_rows.data(), plan.logit_rows.size());
+  for (const NewSource& source : plan.sources) write_source(source, writer);
   const std::uint64_t hash = xxh3(std::span(bytes).first(bytes.size() - sizeof(std::uint64_t)));
   writer.write(&hash, 1);
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct PlanLimits {
   std::int32_t vocabulary = 0;      ///< tokens are below this
   std::int32_t max_sequences = 64;  ///< in one step
   std::int32_t max_rows = 512;      ///< tokens that one step computes
+  std::int32_t max_source = 0;      ///< rows of one source; 0: the model has no encoder
 
   bool operator==(const PlanLimits&) const = default;
 };
@@ -30,6 +32,7 @@ struct PlannedSequence {
   std::int32_t context = 0;      ///< tokens in the cache before this step: the position of the first row
   std::int32_t first_block = 0;  ///< of its block table, in StepPlan::blocks
   std::int32_t block_count = 0;  ///< exactly enough for context + rows tokens
+  std::int32_t source_rows = 0;  ///< of its source, whose blocks follow its own table
 
   bool operator==(const PlannedSequence&) const = default;
 };
@@ -40,6 +43,14 @@ struct BlockCopy {
   BlockId to = 0;
 
   bool operator==(const BlockCopy&) const = default;
+};
+
+/// A source that the encoder computes before the step.
+struct NewSource {
+  std::int32_t sequence = 0;  ///< in StepPlan::sequences
+  std::shared_ptr<const std::vector<SourceTensor>> tensors;
+
+  bool operator==(const NewSource& other) const { return sequence == other.sequence && *tensors == *other.tensors; }
 };
 
 /// One step. Row r is token tokens[r] at positions[r] of its sequence. Its keys and values are stored in slot
@@ -57,6 +68,7 @@ struct StepPlan {
   std::vector<BlockId> blocks;           ///< the sequences' block tables, one after the other
   std::vector<BlockCopy> copies;         ///< to be done before anything else, in this order
   std::vector<std::int32_t> logit_rows;  ///< ascending: rows whose logits are needed
+  std::vector<NewSource> sources;        ///< ascending by sequence
 
   bool empty() const { return sequences.empty(); }
   void clear();
@@ -64,6 +76,8 @@ struct StepPlan {
     return std::span(blocks).subspan(static_cast<std::size_t>(sequence.first_block),
                                      static_cast<std::size_t>(sequence.block_count));
   }
+  /// Returns the blocks of the sequence's source.
+  std::span<const BlockId> source_table(const PlannedSequence& sequence) const;
   bool operator==(const StepPlan&) const = default;
 };
 
@@ -71,8 +85,8 @@ struct StepPlan {
 /// the plan without further checks.
 Status check_plan(const StepPlan& plan, const PlanLimits& limits);
 
-/// Writes the plan to `bytes`, whose memory is reused: 40 bytes, 4 for each row, block of a table and wanted row, and
-/// 8 for each sequence and copy. Little-endian.
+/// Writes the plan to `bytes`, whose memory is reused: 48 bytes, 4 for each row, block of a table and wanted row, 8 for
+/// each copy, 12 for each sequence, and the tensors of new sources. Little-endian.
 void pack(const StepPlan& plan, std::vector<std::byte>& bytes);
 
 /// Reads the output of pack(). Accepts any bytes: fails with kCorrupt, and an empty plan, if they are damaged or

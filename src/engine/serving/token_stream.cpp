@@ -18,16 +18,18 @@ struct TokenStream::State {
   int samples = 0;  // whose last event has not been taken
 };
 
-Result<TokenStream> TokenStream::submit(std::shared_ptr<RequestQueue> queue, GenerationRequest request) {
+Result<TokenStream> TokenStream::submit(std::shared_ptr<RequestQueue> queue, GenerationRequest request,
+                                        std::int32_t source_rows) {
   auto state = std::make_shared<State>();
   state->samples = request.samples;
-  ACCORD_ASSIGN_OR_RETURN(const RequestId id, queue->submit(std::move(request), [state](const GenerationEvent& event) {
+  const auto callback = [state](const GenerationEvent& event) {
     {
       const std::lock_guard lock(state->mutex);
       state->events.push_back(event);
     }
     state->changed.notify_one();
-  }));
+  };
+  ACCORD_ASSIGN_OR_RETURN(const RequestId id, queue->submit(std::move(request), source_rows, callback));
   return TokenStream(id, std::move(queue), std::move(state));
 }
 

@@ -14,7 +14,8 @@ namespace accord::engine {
 /// request if it has not ended. One thread at a time. It may outlive its Generation.
 class TokenStream {
  public:
-  static Result<TokenStream> submit(std::shared_ptr<RequestQueue> queue, GenerationRequest request);
+  static Result<TokenStream> submit(std::shared_ptr<RequestQueue> queue, GenerationRequest request,
+                                    std::int32_t source_rows);
   TokenStream(TokenStream&&) noexcept = default;
   TokenStream& operator=(TokenStream&&) = delete;
   ~TokenStream();

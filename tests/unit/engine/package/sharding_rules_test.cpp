@@ -79,7 +79,7 @@ class ShardingRules : public ::testing::Test {
   Result<std::map<std::string, Sharding>> apply(const std::vector<ShardingRule>& rules) const {
     Manifest manifest;
     manifest.rules = rules;
-    ACCORD_ASSIGN_OR_RETURN(const auto decisions, apply_rules(graph_, manifest));
+    ACCORD_ASSIGN_OR_RETURN(const auto decisions, apply_rules(std::span(&graph_, 1), manifest));
     std::map<std::string, Sharding> divided;
     for (const auto& [tensor, decision] : decisions) {
       if (decision.sharding) divided[tensor] = *decision.sharding;
@@ -90,7 +90,7 @@ class ShardingRules : public ::testing::Test {
   Status check(const std::vector<ShardingRule>& rules, const std::map<std::string, Sharding>& shardings) const {
     Manifest manifest = manifest_of(graph_, shardings);
     manifest.rules = rules;
-    return check_sharding(graph_, manifest);
+    return check_sharding(std::span(&graph_, 1), manifest);
   }
 
   Graph graph_;

@@ -46,11 +46,65 @@ void seal(std::vector<std::byte>& bytes) {
 TEST(StepPlan, is_read_back_as_written) {
   const StepPlan plan = plan_of_two();
   const auto bytes = packed(plan);
-  EXPECT_EQ(bytes.size(), 40U + 4 * (4 + 5 + 2) + 8 * (2 + 1));
+  EXPECT_EQ(bytes.size(), 48U + 4 * (4 + 5 + 2) + 8 * 1 + 12 * 2);
   StepPlan read;
   const Status status = unpack(bytes, kLimits, read);
   EXPECT_TRUE(status.ok()) << status.to_string();
   EXPECT_EQ(read, plan);
+}
+
+constexpr PlanLimits kLimitsWithSources = {.blocks = 20,
+                                           .block_tokens = 4,
+                                           .max_context = 64,
+                                           .vocabulary = 100,
+                                           .max_sequences = 8,
+                                           .max_rows = 32,
+                                           .max_source = 9};
+
+// The same, where both sequences have a source, and that of the second one is new.
+StepPlan plan_with_sources() {
+  StepPlan plan = plan_of_two();
+  plan.sequences = {{0, 1, 5, 0, 2, 3}, {1, 3, 8, 3, 3, 9}};
+  plan.blocks = {4, 19, 5, 0, 1, 2, 6, 7, 8};
+  const std::vector<SourceTensor> tensors = {{DType::kInt64, {2}, std::vector<std::byte>(16, std::byte{1})},
+                                             {DType::kFloat32, {1, 3}, std::vector<std::byte>(12, std::byte{2})},
+                                             {DType::kUInt8, {0}, {}}};
+  plan.sources = {{1, std::make_shared<const std::vector<SourceTensor>>(tensors)}};
+  return plan;
+}
+
+TEST(StepPlan, sources_are_read_back_as_written) {
+  const StepPlan plan = plan_with_sources();
+  StepPlan read;
+  const Status status = unpack(packed(plan), kLimitsWithSources, read);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(read, plan);
+  EXPECT_THAT(read.source_table(read.sequences[0]), ::testing::ElementsAre(5));
+  EXPECT_THAT(read.source_table(read.sequences[1]), ::testing::ElementsAre(6, 7, 8));
+  EXPECT_THAT(read.table(read.sequences[1]), ::testing::ElementsAre(0, 1, 2));
+}
+
+TEST(StepPlan, wrong_sources_are_rejected) {
+  StepPlan plan = plan_with_sources();
+  EXPECT_THAT(check_plan(plan, kLimits).message(), HasSubstr("a source of 3 rows"));
+  plan.sources[0].sequence = 2;
+  EXPECT_THAT(check_plan(plan, kLimitsWithSources).message(), HasSubstr("a source of sequence 2"));
+  plan.sources[0].sequence = 0;
+  EXPECT_TRUE(check_plan(plan, kLimitsWithSources).ok());
+  plan.sources.push_back(plan.sources[0]);
+  EXPECT_THAT(check_plan(plan, kLimitsWithSources).message(), HasSubstr("a source of sequence 0"));
+  const auto bytes = packed(plan_with_sources());
+  StepPlan read;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    EXPECT_EQ(unpack(std::span(bytes).first(i), kLimitsWithSources, read).code(), StatusCode::kCorrupt);
+  std::mt19937 random(5);
+  for (int round = 0; round < 20000; ++round) {
+    auto changed = bytes;
+    changed[random() % changed.size()] = static_cast<std::byte>(random() % 256);
+    seal(changed);
+    const bool is_read = unpack(changed, kLimitsWithSources, read).ok();
+    EXPECT_TRUE(!is_read || check_plan(read, kLimitsWithSources).ok());
+  }
 }
 
 TEST(StepPlan, every_damaged_byte_and_every_truncation_is_detected) {
