@@ -57,7 +57,21 @@ def _write_package(engine: Engine, weights, stack: contextlib.ExitStack) -> Path
         plan,
         manifest["producer"],
         lambda done, total: None,
+        _encoder_of(package, manifest),
         packings=packings,
+    )
+
+
+def _encoder_of(package: Path, manifest: dict):
+    """Returns the facts that go with the encoder of a language model, whose graph uses the tensors too."""
+    from accord.package.writer import LanguageModelFacts
+
+    file = package / "encoder.json"
+    if not file.is_file():
+        return None
+    facts = manifest["language_model"]
+    return LanguageModelFacts(
+        facts["max_context"], facts["stop_tokens"], {file.name: file.read_bytes()}, facts["start_tokens"]
     )
 
 

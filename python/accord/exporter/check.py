@@ -22,10 +22,11 @@ from typing import NoReturn
 
 import torch
 
+from accord.exporter.encoder_decoder import run_decoder
 from accord.exporter.language_model import OP, PREFIX
 from accord.exporter.positions import first_position, takes_positions
 from accord.exporter.recurrence import OPS as STATE_OPS
-from accord.graph.builder import place_of
+from accord.graph.builder import SOURCE_ATTENTION, place_of
 from accord.graph.errors import ExportError
 from accord.graph.modules import config_of
 from accord.graph.traced import TracedGraph
@@ -37,7 +38,7 @@ SAMPLED = 4096  # elements kept of a module's output
 # Differences that rounding causes: for an op relative to its largest value, for logits relative to the norm of a row.
 OP_TOLERANCE = {torch.float32: 1e-4, torch.float16: 2**-8, torch.bfloat16: 2**-5}
 LOGITS_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
-SEE_ROWS = {OP, *STATE_OPS}  # ops that see other rows of their sequence
+SEE_ROWS = {OP, SOURCE_ATTENTION, *STATE_OPS}  # ops that see other rows of their sequence, or of its source
 
 
 @dataclass
@@ -47,26 +48,33 @@ class Sequence:
     ids: torch.Tensor
     positions: torch.Tensor  # as an engine counts them
     logits: torch.Tensor
+    states: torch.Tensor | None = None  # of the encoder that it attends to
     modules: dict[str, torch.Tensor] = field(default_factory=dict)  # leading elements of each module's output, in order
 
 
 @torch.no_grad()
-def check_language_model(model: torch.nn.Module, traced: TracedGraph, longest: int) -> None:
+def check_language_model(
+    model: torch.nn.Module,
+    traced: TracedGraph,
+    longest: int,
+    states: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None),
+) -> None:
     """Raises ExportError if the program differs from its model, or if its rows depend on other rows. `model`: in the
-    state that it had before tracing. `longest`: the largest number of tokens that it takes."""
+    state that it had before tracing. `longest`: the largest number of tokens that it takes. `states`: of an encoder,
+    for two sources of the same number of rows."""
     config = config_of(model)
     padding = getattr(config, "pad_token_id", None)
     ordinary = torch.tensor([id for id in range(min(config.vocab_size, 1 << 16)) if id != padding] or [0])
     chosen = torch.randint(len(ordinary), (2, min(LENGTH, longest)), generator=torch.Generator().manual_seed(0))
     first, second = ordinary[chosen]
     begins = longest - len(second) if takes_positions(model) else 0
-    sequences = [_run_model(model, first, 0), _run_model(model, second, begins)]
+    sequences = [_run_model(model, first, 0, states[0]), _run_model(model, second, begins, states[1])]
     lockstep = _Lockstep(type(model).__name__, traced, sequences)
     for sequence, given, modules in zip(sequences, lockstep.run(), lockstep.modules, strict=True):
         _compare_logits(model, sequence, given, modules)
 
 
-def _run_model(model: torch.nn.Module, ids: torch.Tensor, begins: int) -> Sequence:
+def _run_model(model: torch.nn.Module, ids: torch.Tensor, begins: int, states: torch.Tensor | None) -> Sequence:
     modules: dict[str, torch.Tensor] = {}
     hooks = [
         module.register_forward_hook(lambda _, __, output, name=name: _keep_output(modules, name, output))
@@ -75,7 +83,10 @@ def _run_model(model: torch.nn.Module, ids: torch.Tensor, begins: int) -> Sequen
     positions = torch.arange(begins, begins + len(ids))
     given = {"position_ids": positions[None] + first_position(model)} if begins else {}
     try:
-        logits = model(input_ids=ids[None], use_cache=False, **given).logits[0]
+        if states is None:
+            made = model(input_ids=ids[None], use_cache=False, **given)
+        else:
+            made = run_decoder(model, ids[None], states)
     except Exception as error:
         raise ExportError(
             f"{type(model).__name__} itself does not run {len(ids)} tokens at positions from {begins}: {error}"
@@ -83,7 +94,7 @@ def _run_model(model: torch.nn.Module, ids: torch.Tensor, begins: int) -> Sequen
     finally:
         for hook in hooks:
             hook.remove()
-    return Sequence(ids, positions, logits, modules)
+    return Sequence(ids, positions, made.logits[0], states, modules)
 
 
 def _keep_output(modules: dict[str, torch.Tensor], name: str, output: object) -> None:
@@ -140,7 +151,7 @@ def _noise(model: torch.nn.Module, sequence: Sequence) -> float:
 
     hook = model.get_input_embeddings().register_forward_hook(round_otherwise)
     try:
-        again = _run_model(model, sequence.ids, int(sequence.positions[0]))
+        again = _run_model(model, sequence.ids, int(sequence.positions[0]), sequence.states)
     finally:
         hook.remove()
     return _error(again.logits, sequence.logits)
@@ -178,7 +189,10 @@ class _Lockstep:
         ids, positions = (torch.cat([getattr(one, part) for one in sequences]) for part in ("ids", "positions"))
         rows = [torch.arange(length) + at * length for at in range(len(sequences))] + self.indices
         self.inputs = [(ids[index], positions[index], torch.arange(len(index))) for index in rows]
-        tokens, _, wanted = (node.meta["val"].shape[0].node.expr for node in traced.inputs)
+        if sequences[0].states is not None:  # mixtures run no attention
+            states = [sequence.states for sequence in sequences] + [sequences[0].states] * len(self.indices)
+            self.inputs = [(*given, one) for given, one in zip(self.inputs, states, strict=True)]
+        tokens, _, wanted, *_ = (node.meta["val"].shape[0].node.expr for node in traced.inputs)
         self.symbols = {tokens, wanted}
 
     def run(self) -> list[torch.Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,21 +10,22 @@ from pathlib import Path
 
 import torch
 
-from accord.exporter import language_model
+from accord.exporter import encoder_decoder, language_model
 from accord.exporter.check import check_language_model
+from accord.exporter.dimensions import dimension_names, shapes_by_position
+from accord.exporter.encoder_decoder_export import export_encoder_decoder
 from accord.exporter.families import with_default_sharding
 from accord.exporter.found_attention import replace_attention
 from accord.exporter.masks import attention_reaches
-from accord.exporter.replication import Choice, settled_plans
-from accord.exporter.smallest import RAISE_MINIMUM, check_smallest, user_inputs
+from accord.exporter.plans import plans_for
+from accord.exporter.smallest import RAISE_MINIMUM, check_smallest
 from accord.exporter.structure import structure_of
-from accord.graph.builder import ExportedGraph, GraphBuilder, memory_key
+from accord.graph.builder import GraphBuilder
 from accord.graph.decomposition import decompose
 from accord.graph.errors import ExportError
 from accord.graph.explanations import JUST_IN_TIME, PYTORCH_PARTITIONS, advised, explained
 from accord.graph.latent_heads import latent_heads
 from accord.graph.modules import taken_apart
-from accord.graph.symbols import derived_from
 from accord.graph.traced import (
     TracedGraph,
     check_arguments,
@@ -41,15 +41,7 @@ from accord.package.checkpoint_files import find_references
 from accord.package.formats import Format
 from accord.package.producer import producer
 from accord.package.progress import Progress, terminal_progress
-from accord.package.sharding import (
-    DIVIDED,
-    Rule,
-    ShardingPlan,
-    Style,
-    TensorSharding,
-    apply_rules,
-    plan_sharding,
-)
+from accord.package.sharding import Style, plan_sharding
 from accord.package.weights import plan_packings
 from accord.package.writer import write_package
 
@@ -73,7 +65,9 @@ def export(
 
     `example_inputs`: the tensors for forward(), by position; a dynamic dimension should have at least 2 elements.
     Without them, `model` is a causal language model of transformers, and the engine continues sequences: it takes
-    input_ids [tokens], positions [tokens] and rows [rows], and returns logits [rows, vocabulary].
+    input_ids [tokens], positions [tokens] and rows [rows], and returns logits [rows, vocabulary]. Or it is an
+    encoder-decoder model (T5, BART, Marian, Whisper): its encoder becomes a second graph of the package, which reads the
+    source of each request.
     `sharding`: which linear layers are divided among the ranks of a group, by pattern over module paths (`*` stands
     for any characters, the first match applies): {"encoder.layer.*.attention.self.query": accord.Column(unit=64),
     ...}. A unit stays together on a rank; for attention it is the size of a head. The strings "column" and "row" use
@@ -124,6 +118,18 @@ def export(
     )
     check_patterns("sharding", sharding)
     check_patterns("weights", weights)
+    if example_inputs is None and encoder_decoder.is_encoder_decoder(model):
+        _check_language_model(model, dynamic_shapes, output_names, options)
+        return export_encoder_decoder(
+            model,
+            path,
+            sharding=sharding,
+            tokenizer=tokenizer,
+            weights=weights,
+            checkpoint=checkpoint,
+            check=check,
+            progress=progress or terminal_progress(),
+        )
     run = partial(_run, model, example_inputs)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explained(model, run, of_any_length=example_inputs is None))
@@ -136,7 +142,7 @@ def export(
             plan_sharding(model, choice.rules)  # report mistakes before the model is traced
         traced, prefix, facts = model, "", None
         if example_inputs is None:
-            _check_language_model(model, dynamic_shapes, output_names)
+            _check_language_model(model, dynamic_shapes, output_names, options)
             prefix, facts = language_model.PREFIX, language_model.facts(model, tokenizer)
             reaches = attention_reaches(model, facts.max_context)
             traced = stack.enter_context(language_model.steps_of(model, reaches))
@@ -163,12 +169,12 @@ def export(
                     compiled,
                     path,
                     producer(),
-                    plan_of=lambda graphs: _plans(model, choice, graphs),
+                    plan_of=lambda graphs: plans_for(model, choice, graphs),
                     weights=weights,
                     checkpoint=checkpoint,
                     progress=progress or terminal_progress(),
                 )
-        names = _dimension_names(decomposed, _shapes_by_position(traced, example_inputs, dynamic_shapes))
+        names = dimension_names(decomposed, shapes_by_position(traced, example_inputs, dynamic_shapes))
         outputs = list(output_names) if output_names is not None else None
         traced_graph = traced_program(decomposed, names, prefix)
         if outputs is not None:
@@ -199,7 +205,7 @@ def export(
                 checkpoint=checkpoint,
                 progress=progress,
             )
-        (plan,) = _plans(model, choice, [graph])
+        (plan,) = plans_for(model, choice, [graph])
     if facts is not None and check:
         with explained(model, run, of_any_length=True):
             check_language_model(model, traced_graph, facts.max_context)
@@ -227,9 +233,13 @@ def _run(model: torch.nn.Module, example_inputs: Sequence | None) -> object:
     return model(input_ids=tokens[None], use_cache=False)
 
 
-def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names) -> None:
-    if not language_model.is_language_model(model):
-        raise ExportError(f"{type(model).__name__} is not a causal language model of transformers: give example_inputs")
+def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names, options) -> None:
+    if not language_model.is_language_model(model) and not encoder_decoder.is_encoder_decoder(model):
+        raise ExportError(f"{type(model).__name__} is not a language model of transformers: give example_inputs")
+    if options is not None:
+        raise ExportError(
+            "a language model that is exported without example_inputs is one engine, and takes no options"
+        )
     for name, given in (("dynamic_shapes", dynamic_shapes), ("output_names", output_names)):
         if given is not None:
             raise ExportError(
@@ -247,57 +257,6 @@ def _check_output_names(names: Sequence[str], traced: TracedGraph) -> None:
         taken.add(name)
 
 
-def _shapes_by_position(model: torch.nn.Module, example_inputs: tuple, dynamic_shapes) -> list:
-    """Returns the dynamic shapes of each leaf of the inputs in order. A mapping gives them by the names of
-    forward()'s parameters."""
-    arguments = inspect.signature(model.forward).bind(*example_inputs).arguments
-    if isinstance(dynamic_shapes, Mapping):
-        shapes = [dynamic_shapes.get(name) for name in arguments]
-    else:
-        shapes = list(dynamic_shapes or [])
-        shapes += [None] * (len(arguments) - len(shapes))
-    return [
-        leaf for value, shape in zip(arguments.values(), shapes, strict=False) for leaf in _leaf_shapes(value, shape)
-    ]
-
-
-def _leaf_shapes(value: object, shape: object) -> list:
-    if isinstance(value, Mapping):
-        return [leaf for key, one in value.items() for leaf in _leaf_shapes(one, (shape or {}).get(key))]
-    if isinstance(value, (tuple, list)):
-        return [
-            leaf
-            for one, of_it in zip(value, shape or [None] * len(value), strict=False)
-            for leaf in _leaf_shapes(one, of_it)
-        ]
-    return [shape]
-
-
-def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dict[str, str]:
-    """Returns torch's symbol -> the user's Dim name, or INPUT_dimN for an unnamed dimension. A symbol that occurs
-    only in derived sizes (2 * h) gets the name of the dimension that they are derived from."""
-    names: dict[str, str] = {}
-    derived_names: dict[str, str] = {}
-    for index, node in enumerate(user_inputs(program)):
-        given = shapes[index] if index < len(shapes) else None
-        sizes = node.meta["val"].shape if isinstance(node.meta["val"], torch.Tensor) else ()
-        for dim, size in enumerate(sizes):
-            derived = derived_from(size)
-            if derived is None:
-                continue
-            symbol, *line = derived
-            wanted = None
-            if isinstance(given, Mapping):
-                wanted = given.get(dim, given.get(dim - len(sizes)))
-            elif given:
-                wanted = given[dim]
-            is_plain = line == [1, 0]
-            name = getattr(wanted if is_plain else getattr(wanted, "root", None), "__name__", "")
-            name = name if name.isidentifier() else f"{node.name}_dim{dim}"
-            (names if is_plain else derived_names).setdefault(symbol, name)
-    return derived_names | names
-
-
 def _compiled_in_parts(
     program: torch.export.ExportedProgram, example_inputs: tuple, options: Mapping[str, object], is_language_model: bool
 ) -> CompiledModule | None:
@@ -309,52 +268,3 @@ def _compiled_in_parts(
     # Compiled only to find the ops that engines support, so nothing is cached.
     compiled = accord_compile(program, example_inputs, {**options, "engine_cache": False})
     return compiled if compiled.report.ops("pytorch") or compiled.graph.computes_numbers() else None
-
-
-def _plans(model: torch.nn.Module, choice: Choice, graphs: Sequence[ExportedGraph]) -> list[ShardingPlan]:
-    """Assigns to each engine of a program the rules that apply to layers of it."""
-
-    def plans_of(rules: Mapping[str, object], may_be_unused: set[str]) -> list[ShardingPlan]:
-        plan = plan_sharding(model, rules)
-        checked = [_checked_plan(plan, graph, model) for graph in graphs]
-        for rule in plan.rules:
-            if rule.pattern not in may_be_unused and all(rule in unused for _, unused in checked):
-                raise ExportError(f'sharding pattern "{rule.pattern}" decides no layer that the outputs need')
-        return [one for one, _ in checked]
-
-    return settled_plans(model, choice, graphs, plans_of)
-
-
-def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Module) -> tuple[ShardingPlan, list[Rule]]:
-    """Returns the plan with the rules that apply to layers of the graph, and the rules that apply to none. The plan
-    refers to tensors as they are stored: a tied weight under its one name, an unused weight not at all. A sharded
-    tensor may be used only as a weight or bias of linear layers and as a table of embeddings, each in the module that
-    the rules name: the engine applies them to the graph."""
-    stored_names = {memory_key(tensor): name for name, tensor in graph.tensors.items()}
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    tensors: dict[str, TensorSharding] = {}
-    for name, sharding in plan.tensors.items():
-        stored = stored_names.get(memory_key(parameters[name]))
-        if stored is None:
-            continue
-        if tensors.setdefault(stored, sharding) != sharding:
-            raise ExportError(f'"{name}" and "{stored}" are one tied weight, but are to be sharded differently')
-        uses = graph.uses[stored]
-        if name.endswith(".bias") and not any(argument in DIVIDED.get(op, ()) for op, argument, _ in uses):
-            del tensors[stored]  # the model adds it by itself: each rank has all of it and uses a part
-            continue
-        for op, argument, place in uses:
-            if argument not in DIVIDED.get(op, ()):
-                raise ExportError(f'"{name}" cannot be sharded: {op} at {place} uses it as "{argument}"')
-    given, unused = apply_rules(plan.rules, graph.document)
-    for name in sorted(tensors.keys() | given.keys()):
-        if tensors.get(name) != given.get(name):
-            (_, _, place), *_ = graph.uses[name]
-            raise ExportError(
-                f'"{name}" is used at {place}: a sharding pattern matches either the layer that it belongs to or the module '
-                "that uses it, but not both"
-            )
-    rules = [rule for rule in plan.rules if rule not in unused]
-    return ShardingPlan(
-        rules, tensors, [name for name in plan.groups if name in {rule.group for rule in rules}]
-    ), unused

@@ -37,6 +37,12 @@ ATTENTIONS = (
     ("*.attn.c_attn.query", "*.attn.c_attn.key", "*.attn.c_attn.value", "*.attn.c_proj"),  # GPT-2
     ("*.attention.self.query", "*.attention.self.key", "*.attention.self.value", "*.attention.output.dense"),  # BERT
     ("*.attention.q_lin", "*.attention.k_lin", "*.attention.v_lin", "*.attention.out_lin"),  # DistilBERT
+    ("*.SelfAttention.q", "*.SelfAttention.k", "*.SelfAttention.v", "*.SelfAttention.o"),  # T5
+)
+# The same of attention to an encoder's source.
+CROSS_ATTENTIONS = (
+    ("*.encoder_attn.q_proj", "*.encoder_attn.k_proj", "*.encoder_attn.v_proj", "*.encoder_attn.out_proj"),  # BART
+    ("*.EncDecAttention.q", "*.EncDecAttention.k", "*.EncDecAttention.v", "*.EncDecAttention.o"),  # T5
 )
 # Query, key and value of each head side by side, and the output projection.
 FUSED_ATTENTIONS = (("*.attention.query_key_value", "*.attention.dense"),)  # GPT-NeoX
@@ -52,6 +58,8 @@ INNER = (
     (("*.ffn.lin1",), "*.ffn.lin2"),
     (("*.fc1",), "*.fc2"),
     (("*.fc_in",), "*.fc_out"),  # GPT-J
+    (("*.DenseReluDense.wi_0", "*.DenseReluDense.wi_1"), "*.DenseReluDense.wo"),  # Flan-T5
+    (("*.DenseReluDense.wi",), "*.DenseReluDense.wo"),  # T5
 )
 # Embedding tables, and the heads that compute a score for each id: the largest layers of small models.
 VOCABULARY = (
@@ -62,6 +70,7 @@ VOCABULARY = (
     ("backbone.embeddings", Row),  # Mamba
     ("lm_head", Column),
     ("embed_out", Column),
+    ("proj_out", Column),  # Whisper
 )
 
 
@@ -90,7 +99,8 @@ def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
         rules
         for rules in (
             *_by_pattern(names, _latent_attentions(model) | state_layers(model)),
-            _attention(names, model),
+            _attention(names, model, ATTENTIONS),
+            _attention(names, model, CROSS_ATTENTIONS),
             _experts(names, model),
         )
         if rules
@@ -126,7 +136,7 @@ def with_default_sharding(model: torch.nn.Module, sharding: object) -> Choice:
     return Choice(rules, [family for family in families if family], is_auto=True)
 
 
-def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
+def _attention(names: _Names, model: torch.nn.Module, attentions: tuple) -> dict[str, Column | Row]:
     config = config_of(model)
     heads, kv_heads, head = heads_of(config)
     if not heads or not head:
@@ -135,7 +145,7 @@ def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]
     if any(norm.weight.numel() > head for norm in norms if getattr(norm, "weight", None) is not None):
         return {}  # a norm over all heads needs all of them
     of_key = heads // kv_heads  # query heads that use one key head
-    for query, key, value, output in ATTENTIONS:
+    for query, key, value, output in attentions:
         if names.have(query, key, value, output):
             return {
                 query: Column(unit=min(layer.out_features for layer in names.of(query)) // heads, together=of_key),
@@ -143,7 +153,7 @@ def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]
                 value: Column(unit=head, copies=True),
                 output: Row(unit=head, together=of_key),
             }
-    for fused, output in FUSED_ATTENTIONS:
+    for fused, output in FUSED_ATTENTIONS if attentions is ATTENTIONS else ():
         if names.have(fused, output):
             return {fused: Column(unit=3 * head), output: Row(unit=head)}
     return {}

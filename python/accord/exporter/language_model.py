@@ -49,11 +49,13 @@ def _attention(
     slopes: torch.Tensor | None = None,
     value_dim: int = 0,
     chunk: int = 0,
+    biases: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention of one sequence that begins with these rows: equals the engine's op for a sequence without context.
     Without `value`, values are the first `value_dim` elements of keys.
     sinks, slopes: [heads], the scores that take part in the softmax without a value, and what is added to a score for
-    each token that the key is ahead of the query."""
+    each token that the key is ahead of the query. biases: [heads, distances], what is added to a score by how far the
+    key is before the query; the last one also counts for all farther keys."""
     rows = query.shape[-2]
     value = key[..., :value_dim] if value is None else value
     scores = scale * (
@@ -64,6 +66,8 @@ def _attention(
     at = torch.arange(rows)
     if slopes is not None:
         scores = scores + slopes.float()[:, None, None] * (at[None, :] - at[:, None])
+    if biases is not None:
+        scores = scores + biases.float()[:, (at[:, None] - at[None, :]).clamp(0, biases.shape[1] - 1)]
     scores = scores.masked_fill(~Reach(window, chunk).sees(at[:, None], at[None, :]), -torch.inf)
     if sinks is not None:
         scores = torch.cat([scores, sinks.float()[None, :, None, None].expand(*scores.shape[:3], 1)], -1)
@@ -73,7 +77,9 @@ def _attention(
 
 
 @_attention.register_fake
-def _(query, key, value, layer, scale, window=0, softcap=0.0, sinks=None, slopes=None, value_dim=0, chunk=0):
+def _(
+    query, key, value, layer, scale, window=0, softcap=0.0, sinks=None, slopes=None, value_dim=0, chunk=0, biases=None
+):
     batch, heads, rows, _ = query.shape
     return query.new_empty(batch, rows, heads, value_dim if value is None else value.shape[-1])
 
@@ -94,7 +100,7 @@ class Reach(NamedTuple):
         return seen
 
 
-class _Attention:
+class Attention:
     """Has the signature of transformers' attention functions. Attentions are numbered in the order of their calls.
     `reaches`: how far back a token sees in each. `selects`: the layers pass on which tokens they have selected, which
     are all."""
@@ -119,7 +125,7 @@ class _Attention:
             query = latent.absorbed(query)
             output = torch.ops.accord.attention(query, key, None, *how, value_dim=latent.rank, chunk=chunk)
             return latent.expanded(output), None
-        return torch.ops.accord.attention(query, key, value, *how, chunk=chunk), None
+        return torch.ops.accord.attention(query, key, value, *how, chunk=chunk, biases=options.get("biases")), None
 
 
 # Other options that transformers passes on: queries and keys already include positions, and an engine has its own
@@ -128,6 +134,7 @@ _KNOWN_OPTIONS = {
     "sliding_window",
     "softcap",
     "s_aux",  # sinks
+    "biases",  # of distances, from encoder_decoder
     "position_ids",
     "cache_position",
     "use_cache",
@@ -143,7 +150,7 @@ class Steps(torch.nn.Module):
     rows [rows] whose logits are wanted, and returns these [rows, vocabulary]. `given`: from given_positions(model);
     `states`: from kept_states(model)."""
 
-    def __init__(self, model: torch.nn.Module, given: GivenPositions, attend: _Attention, states: States):
+    def __init__(self, model: torch.nn.Module, given: GivenPositions, attend: Attention, states: States):
         super().__init__()
         self.language_model = model
         self.first_position = first_position(model)
@@ -189,7 +196,7 @@ def steps_of(model: torch.nn.Module, reaches: Sequence[Reach]) -> Iterator[Steps
     """Context in which the model runs as in an engine; yields its Steps. `reaches`: those of the attentions that the
     model hands over (masks.attention_reaches). If there are none, it computes attention in code of its own."""
     selects = number_of(config_of(model), SELECTED) is not None
-    attend = _Attention(reaches, selects=selects)
+    attend = Attention(reaches, selects=selects)
     make_mask = _all_ones if selects else lambda *_, **__: None
     attention = attention_by(model, attend, make_mask) if reaches else _implementation(model, "eager")
     with (

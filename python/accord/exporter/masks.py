@@ -27,10 +27,16 @@ class _Mask:
 
 
 @torch.no_grad()
-def attention_reaches(model: torch.nn.Module, longest: int) -> list[Reach]:
+def attention_reaches(
+    model: torch.nn.Module,
+    longest: int,
+    run: Callable[[torch.Tensor], object] | None = None,
+    is_other: Callable[[str], bool] = lambda _: False,
+) -> list[Reach]:
     """Returns how far back a token sees in each attention that the model hands over to transformers'
-    AttentionInterface, in the order of the calls. `longest`: the most tokens that the model takes. Raises ExportError
-    for other masks."""
+    AttentionInterface, in the order of the calls. `longest`: the most tokens that the model takes. `run`: runs the
+    model on tokens [1, tokens], if that needs other arguments. `is_other`: whether the module of this path attends to
+    other rows than the tokens. Raises ExportError for other masks."""
     masks: dict[int, _Mask] = {}
     reaches: list[Reach] = []
     paths = {module: path for path, module in model.named_modules()}
@@ -41,6 +47,10 @@ def attention_reaches(model: torch.nn.Module, longest: int) -> list[Reach]:
         return placeholder
 
     def attend(module, query, key, value, attention_mask, sliding_window=None, **_):
+        batch, heads, rows, _ = query.shape
+        nothing = query.new_zeros(batch, rows, heads, value.shape[-1])
+        if is_other(paths[module]):
+            return nothing, None
         where = f'{type(model).__name__}: in module "{paths[module]}"'
         mask = masks.get(id(attention_mask))
         if mask is None and attention_mask is not None:
@@ -51,11 +61,11 @@ def attention_reaches(model: torch.nn.Module, longest: int) -> list[Reach]:
             reaches.append(Reach(sliding_window or 0))
         else:
             raise ExportError(f"{where} the attention is not causal; an engine that keeps keys needs that it is")
-        batch, heads, rows, _ = query.shape
-        return query.new_zeros(batch, rows, heads, value.shape[-1]), None
+        return nothing, None
 
     with attention_by(model, attend, make_mask):
-        model(input_ids=example_inputs()[0][:longest][None], use_cache=False)
+        tokens = example_inputs()[0][:longest][None]
+        _ = run(tokens) if run else model(input_ids=tokens, use_cache=False)
     return reaches
 
 

@@ -43,8 +43,12 @@ class PositionTable(torch.nn.Module):
 
     def __init__(self, counting: torch.nn.Embedding, positions: GivenPositions):
         super().__init__()
-        self.weight = counting.weight
-        self.offset = getattr(counting, "offset", 0)
+        if _is_computed_table(counting):
+            self.register_buffer("weight", counting.weights, persistent=False)
+            self.offset = counting.padding_idx + 1
+        else:
+            self.weight = counting.weight
+            self.offset = getattr(counting, "offset", 0)
         self.positions = positions
 
     def forward(self, *_, **__) -> torch.Tensor:
@@ -53,15 +57,21 @@ class PositionTable(torch.nn.Module):
 
 def _counts_rows(module: torch.nn.Module) -> bool:
     counts = "past_key_values_length" in inspect.signature(type(module).forward).parameters
-    return counts and isinstance(module, torch.nn.Embedding)
+    return counts and (isinstance(module, torch.nn.Embedding) or _is_computed_table(module))
+
+
+def _is_computed_table(module: torch.nn.Module) -> bool:
+    """Returns True for a table in a buffer, whose positions begin after the id of the padding token (M2M100)."""
+    return isinstance(getattr(module, "weights", None), torch.Tensor) and hasattr(module, "padding_idx")
 
 
 @contextlib.contextmanager
-def given_positions(model: torch.nn.Module) -> Iterator[GivenPositions]:
-    """Context in which the model's position tables that count rows read these positions instead."""
+def given_positions(model: torch.nn.Module, *, always: bool = False) -> Iterator[GivenPositions]:
+    """Context in which the model's position tables that count rows read these positions instead. `always`: even if its
+    forward() has position_ids."""
     replaced, positions = [], GivenPositions()
     try:
-        for parent in [] if takes_positions(model) else list(model.modules()):
+        for parent in list(model.modules()) if always or not takes_positions(model) else []:
             for name, module in list(parent.named_children()):
                 if _counts_rows(module):
                     setattr(parent, name, PositionTable(module, positions))

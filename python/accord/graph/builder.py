@@ -35,6 +35,8 @@ DTYPES = {
     torch.uint8: "uint8",
 }
 ENLARGE = "aten.upsample_nearest2d.vec"
+SOURCE_ATTENTION = "accord.source_attention.default"  # of traced programs, with keys and values
+CROSS_ATTENTION = "accord.cross_attention.default"  # of graphs, which find them in the cache
 MAX_DIMS = 8  # dimensions of a tensor; the same limit as in C++
 
 
@@ -133,6 +135,8 @@ class GraphBuilder:
         arguments = None
         if op == ENLARGE:
             op, arguments = self._enlargement(node)
+        elif op == SOURCE_ATTENTION:
+            op, arguments = self._cross_attention(node)
         if op not in ARGUMENTS:
             raise UnsupportedOpError(f'unsupported op "{op}" at {self._place(node)}')
         arguments = arguments or self._read_arguments(node, op)
@@ -168,6 +172,13 @@ class GraphBuilder:
             raise UnsupportedOpError(f'op "{ENLARGE}" at {place_of(node)}: factors {factors} do not give whole sizes')
         arguments = {"self": self._encode(image, node), "output_size": [self._size(size, node) for size in made]}
         return "aten.upsample_nearest2d.default", arguments
+
+    def _cross_attention(self, node: torch.fx.Node) -> tuple[str, dict]:
+        """Leaves out keys and values, which an engine finds in its cache."""
+        query, _, value, layer, scale = node.args
+        value_dim = self._size(value.meta["val"].shape[-1], node)
+        arguments = {"query": self._encode(query, node), "layer": layer, "scale": scale, "value_dim": value_dim}
+        return CROSS_ATTENTION, arguments
 
     def _module(self, node: torch.fx.Node) -> str:
         stack = list(node.meta.get("nn_module_stack", {}).values())

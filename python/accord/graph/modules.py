@@ -132,7 +132,7 @@ def size_of(config, name: str) -> int | None:
 def heads_of(config) -> tuple[int | None, int | None, int | None]:
     """Returns the numbers of attention heads and key-value heads, and the size of a head; None where unknown."""
     heads, hidden = size_of(config, "attention_heads"), number_of(config, "hidden_size")
-    head = number_of(config, "head_dim") or (heads and hidden and hidden // heads)
+    head = number_of(config, "head_dim") or number_of(config, "d_kv") or (heads and hidden and hidden // heads)
     return heads, number_of(config, "num_key_value_heads") or heads, head
 
 

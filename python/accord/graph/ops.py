@@ -125,6 +125,9 @@ ARGUMENTS = {
     "aten.where.self": "Tensor condition, Tensor self, Tensor other",
 }
 
+# Ops that only finished graphs have: they use the cache of an engine, which PyTorch has not.
+ONLY_IN_ENGINES = {"accord.cache_source.default", "accord.cross_attention.default"}
+
 # Arguments that say where and how torch keeps a tensor. Values of an engine are dense and on its device, so these
 # have no meaning there. padding_idx, scale_grad_by_freq and sparse concern gradients, implicit concerns vmap, and
 # cudnn_enable and cudnn_enabled concern torch's own kernels.

@@ -42,11 +42,12 @@ FILE_BYTES = 4 << 30  # a weights file that reaches this size is followed by ano
 
 @dataclass(frozen=True)
 class LanguageModelFacts:
-    """The facts about a causal language model that a package contains in addition to its graph."""
+    """The facts about a language model that a package contains in addition to its graph."""
 
     max_context: int  # tokens in one sequence
     stop_tokens: list[int]  # tokens that end a text
-    texts: dict[str, bytes]  # file name -> contents: tokenizer.json, chat_format.json
+    texts: dict[str, bytes]  # file name -> contents: tokenizer.json, chat_format.json, encoder.json
+    start_tokens: list[int] | None = None  # with an encoder: tokens that a sequence begins with
 
 
 @dataclass
@@ -220,7 +221,7 @@ def _write_files(
     part: dict | None,
     structure: CallStructure | None,
 ) -> None:
-    texts = {"graph.json": (json.dumps(graph, indent=1, allow_nan=False) + "\n").encode()}
+    texts = {"graph.json": graph_text(graph)}
     texts |= language_model.texts if language_model else {}
     entries = []
     for name, contents in texts.items():
@@ -265,12 +266,19 @@ def _write_files(
     }
     if language_model:
         facts = {"max_context": language_model.max_context, "stop_tokens": language_model.stop_tokens}
+        if language_model.start_tokens is not None:
+            facts["start_tokens"] = language_model.start_tokens
         manifest["language_model"] = facts
     if part:
         manifest["part"] = part
     if structure:
         manifest["structure"] = structure.entry()
     write_manifest(folder, manifest)
+
+
+def graph_text(document: dict) -> bytes:
+    """Returns the contents of graph.json or encoder.json."""
+    return (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
 
 
 def write_manifest(folder: Path, manifest: dict) -> None:

@@ -213,7 +213,7 @@ def test_all_ranks_report_an_id_outside_the_vocabulary(ranks, llama):
 
 
 def test_a_model_that_is_not_a_language_model_needs_inputs(tmp_path):
-    with pytest.raises(accord.ExportError, match="Linear is not a causal language model"):
+    with pytest.raises(accord.ExportError, match="Linear is not a language model of transformers"):
         accord.export(torch.nn.Linear(2, 2).eval(), path=tmp_path / "m.accord")
 
 
