@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from accord.exporter.distance_biases import biases_by_distance
 from accord.exporter.language_model import MOST_TOKENS, Attention, Reach, attention_by, longest_context
 from accord.exporter.positions import GivenPositions, given_positions
 from accord.graph.builder import CROSS_ATTENTION, ExportedGraph
@@ -154,6 +155,11 @@ class _SourceSteps(torch.nn.Module):
         self._attend.begin()
         states = encoder_states(self.language_model, source)
         run_decoder(self.language_model, torch.zeros(1, 1, dtype=torch.int64), states)
+        if not self._attend.stored:
+            raise ExportError(
+                f"{type(self.language_model).__name__} hands no cross attention over as transformers' AttentionInterface "
+                "lays down; an engine cannot keep the keys of others"
+            )
         return tuple(self._attend.stored)
 
 
@@ -183,6 +189,8 @@ class _Attend:
             self.of_decoder.calls = 0
 
     def __call__(self, module, query, key, value, attention_mask, scaling=None, position_bias=None, **options):
+        if module in self.in_encoder or module in self.crossing:
+            _check_options(module, options)
         if module in self.in_encoder:
             return _bidirectional(module, query, key, value, attention_mask, scaling, position_bias), None
         if module in self.crossing:
@@ -200,6 +208,29 @@ class _Attend:
             return query.transpose(1, 2).contiguous()
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         return torch.ops.accord.source_attention(query, key, value, layer, float(scale))
+
+
+def _check_options(module: torch.nn.Module, options: dict) -> None:
+    """Raises ExportError if an attention to a source is to do more than attend to all of its rows."""
+    unknown = {name for name, value in options.items() if value is not None} - _WITHOUT_EFFECT
+    if unknown:
+        raise ExportError(
+            f"{type(module).__name__}: attention of an encoder, or to its source, takes {', '.join(sorted(unknown))}, "
+            "which no engine knows there"
+        )
+
+
+# Options that transformers passes on, but that do not change attention to all rows.
+_WITHOUT_EFFECT = {
+    "dropout",  # in eval mode
+    "position_ids",
+    "cache_position",
+    "use_cache",
+    "is_causal",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+}
 
 
 def is_crossing(name: str) -> bool:
@@ -249,63 +280,6 @@ def source_steps_of(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 def _no_mask(*_, **__) -> None:
     return None
-
-
-class _Biases:
-    """Replaces compute_bias() of an attention whose bias depends on the distance alone (T5's): reads it from a table
-    [distances, heads], in which `buckets` chooses rows of the learned weight."""
-
-    def __init__(self, module: torch.nn.Module, most: int, *, of_decoder: bool):
-        self.weight, self.most, self.of_decoder = module.relative_attention_bias, most, of_decoder
-        self.buckets = _buckets(module, most, of_decoder=of_decoder)
-
-    def __call__(self, query_length, key_length, *_, **__) -> torch.Tensor:
-        table = self.weight(self.buckets)
-        if self.of_decoder:
-            return table.permute(1, 0)  # [heads, distances], for accord.attention
-        at = torch.arange(key_length)
-        distances = (at[None, :] - at[:, None]).clamp(-self.most, self.most) + self.most
-        return torch.nn.functional.embedding(distances, table).permute(2, 0, 1)[None]
-
-
-def _buckets(module: torch.nn.Module, most: int, *, of_decoder: bool) -> torch.Tensor:
-    """Returns the rows of the weight for keys from `most` tokens before a query to `most` after it; for a decoder, from
-    the query's own place to `most` before it. Farther keys have the rows of the farthest. The module says them itself,
-    with its weight replaced by the numbers of the rows."""
-    learned = module.relative_attention_bias
-    numbers = torch.nn.Embedding(learned.num_embeddings, learned.embedding_dim)
-    with torch.no_grad():
-        numbers.weight.copy_(torch.arange(learned.num_embeddings)[:, None].expand_as(numbers.weight))
-    length = 2 * most + 1
-    try:
-        module.relative_attention_bias = numbers
-        rows = module.compute_bias(length, length)[0, 0].round().long()
-    finally:
-        module.relative_attention_bias = learned
-    before, after = rows[-1].flip(0), rows[0]  # by distance from 0 on
-    for side in (before,) if of_decoder else (before, after):
-        if not bool((side[most:] == side[most]).all()):
-            raise ExportError(
-                f"{type(module).__name__}: its bias still changes beyond a distance of {most} tokens, which engines "
-                "do not know"
-            )
-    return before[: most + 1] if of_decoder else torch.cat([before[1 : most + 1].flip(0), after[: most + 1]])
-
-
-@contextlib.contextmanager
-def biases_by_distance(model: torch.nn.Module) -> Iterator[None]:
-    """Context in which attentions with a bias that depends on the distance read it from a table."""
-    in_encoder, changed = set(model.get_encoder().modules()), []
-    most = number_of(config_of(model), "relative_attention_max_distance")
-    try:
-        for module in model.modules():
-            if most is not None and isinstance(getattr(module, "relative_attention_bias", None), torch.nn.Embedding):
-                module.compute_bias = _Biases(module, most, of_decoder=module not in in_encoder)
-                changed.append(module)
-        yield
-    finally:
-        for module in changed:
-            del module.compute_bias
 
 
 def example_inputs(model: torch.nn.Module) -> tuple[torch.Tensor, ...]:

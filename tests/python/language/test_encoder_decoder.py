@@ -231,6 +231,19 @@ def test_new_weights_reach_encoder_and_decoder(family, tmp_path):
         served_model.stop()
 
 
+def test_encoders_whose_attention_has_more_options_are_refused(tmp_path, monkeypatch):
+    from transformers.models.bart.modeling_bart import BartEncoderLayer
+
+    original = BartEncoderLayer.forward
+    monkeypatch.setattr(
+        BartEncoderLayer, "forward", lambda self, *given, **more: original(self, *given, sliding_window=5, **more)
+    )
+    with pytest.raises(
+        accord.ExportError, match="BartAttention: attention of an encoder, or to its source, takes sliding_window"
+    ):
+        accord.export(sequence_model("bart"), path=tmp_path / "model.accord")
+
+
 def test_an_encoder_that_changes_its_numbers_is_refused(tmp_path, monkeypatch):
     """The check before a package is written compares the encoder with the model."""
     from accord.exporter import encoder_decoder
