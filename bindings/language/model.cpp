@@ -2,28 +2,23 @@
 // nothing of Python's.
 #include "bindings/language/model.hpp"
 
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include "accord/language_model.hpp"
-#include "base/text.hpp"
-#include "bindings/arguments/integers.hpp"
 #include "bindings/communicator/communicator.hpp"
 #include "bindings/engine/engine.hpp"
 #include "bindings/interpreter/gil.hpp"
 #include "bindings/interpreter/interrupt.hpp"
 #include "bindings/interpreter/process.hpp"
 #include "bindings/interpreter/status.hpp"
-#include "bindings/language/source.hpp"
+#include "bindings/language/generation_queue.hpp"
+#include "bindings/language/requests.hpp"
 #include "bindings/language/text_stream.hpp"
 #include "bindings/language/tokenizer.hpp"
 
@@ -55,30 +50,6 @@ ModelHandle create_model(nb::handle engine, std::int32_t cache_tokens, std::int3
   return {ProcessBound<LanguageModel>(std::move(model)), std::move(everyone)};
 }
 
-void bind_generation_event(nb::module_& module) {
-  nb::class_<GenerationEvent>(module, "GenerationEvent", "One more token of a sample, or its end, or both.")
-      .def_ro("request", &GenerationEvent::request)
-      .def_ro("sample", &GenerationEvent::sample, "Index of the sample among those of the request.")
-      .def_ro("index", &GenerationEvent::index, "Index of the token among those generated.")
-      .def_ro("token", &GenerationEvent::token, "The token; None for an end without a token.")
-      .def_ro("logprob", &GenerationEvent::logprob,
-              "If requested: the token's log probability by the model, before any option.")
-      .def_prop_ro(
-          "top",
-          [](const GenerationEvent& self) {
-            std::vector<std::pair<TokenId, float>> top;
-            for (const TokenLogprob& one : self.top) top.emplace_back(one.token, one.logprob);
-            return top;
-          },
-          "If requested: the best tokens and their log probabilities, best first.")
-      .def_prop_ro(
-          "finish", [](const GenerationEvent& self) { return reason_of(self.finish); },
-          R"("" until the sample ends; then "stop_token", "stop_sequence", "length", "cancelled" or "error".)")
-      .def_prop_ro(
-          "error", [](const GenerationEvent& self) { return exception_for(self.status); },
-          "The reason, after an error or if everything has ended; else None.");
-}
-
 void bind_stream(nb::module_& module) {
   nb::class_<StreamHandle>(
       module, "GenerationStream",
@@ -91,98 +62,6 @@ void bind_stream(nb::module_& module) {
       .def(
           "__next__", [](StreamHandle& self) { return next_of<GenerationEvent>(self.use()); },
           nb::sig("def __next__(self) -> GenerationEvent"));
-}
-
-struct Option {
-  const char* expected;
-  void (*set)(GenerationRequest& request, nb::handle value);
-};
-
-const std::map<std::string, Option>& options_by_name() {
-  constexpr const char* kNumber = "a number";
-  constexpr const char* kWhole = "a 32-bit integer";
-  constexpr const char* kTokens = "a list of token ids";
-  static const std::map<std::string, Option> table = {
-      {"temperature",
-       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.temperature = nb::cast<float>(v); }}},
-      {"top_k", {kWhole, [](GenerationRequest& r, nb::handle v) { r.sampling.top_k = nb::cast<int>(v); }}},
-      {"top_p", {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.top_p = nb::cast<float>(v); }}},
-      {"min_p", {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.min_p = nb::cast<float>(v); }}},
-      {"repetition_penalty",
-       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.repetition_penalty = nb::cast<float>(v); }}},
-      {"presence_penalty",
-       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.presence_penalty = nb::cast<float>(v); }}},
-      {"frequency_penalty",
-       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.frequency_penalty = nb::cast<float>(v); }}},
-      {"biases",
-       {"a dict of token ids and numbers",
-        [](GenerationRequest& r, nb::handle v) {
-          for (const auto& [token, bias] : nb::cast<std::map<TokenId, float>>(v)) {
-            r.sampling.biases.push_back({token, bias});
-          }
-        }}},
-      {"seed",
-       {"an unsigned 64-bit integer",
-        [](GenerationRequest& r, nb::handle v) { r.sampling.seed = nb::cast<std::uint64_t>(v); }}},
-      {"max_new_tokens",
-       {kWhole, [](GenerationRequest& r, nb::handle v) { r.max_new_tokens = nb::cast<std::optional<int>>(v); }}},
-      {"stop_tokens",
-       {kTokens, [](GenerationRequest& r, nb::handle v) { r.stop_tokens = nb::cast<std::vector<TokenId>>(v); }}},
-      {"stop_sequences",
-       {"a list of lists of token ids",
-        [](GenerationRequest& r, nb::handle v) { r.stop_sequences = nb::cast<std::vector<std::vector<TokenId>>>(v); }}},
-      {"priority", {kWhole, [](GenerationRequest& r, nb::handle v) { r.priority = nb::cast<int>(v); }}},
-      {"samples", {kWhole, [](GenerationRequest& r, nb::handle v) { r.samples = nb::cast<int>(v); }}},
-      {"source",
-       {"token ids, or arrays",
-        [](GenerationRequest& r, nb::handle v) {
-          if (!v.is_none()) r.source = source_argument(v);
-        }}},
-      {"start_tokens",
-       {kTokens, [](GenerationRequest& r, nb::handle v) { r.prompt = nb::cast<std::vector<TokenId>>(v); }}},
-      {"logprobs", {kWhole, [](GenerationRequest& r, nb::handle v) { r.logprobs = nb::cast<std::optional<int>>(v); }}},
-  };
-  return table;
-}
-
-// Reads token ids from a list, or from an array or tensor of one dimension.
-std::vector<TokenId> prompt_of(nb::handle prompt) {
-  std::vector<std::int64_t> numbers;
-  try {
-    numbers = integers_of(prompt);
-  } catch (const nb::python_error&) {
-    const bool is_text = nb::isinstance<nb::str>(prompt);
-    throw nb::type_error(("prompt: expected a list of token ids, got " + std::string(nb::repr(prompt).c_str()) +
-                          (is_text ? "; generate() takes a text" : ""))
-                             .c_str());
-  }
-  std::vector<TokenId> tokens;
-  for (const std::int64_t number : numbers) {
-    if (!std::in_range<TokenId>(number)) raise_invalid("prompt: " + std::to_string(number) + " is not a token id");
-    tokens.push_back(static_cast<TokenId>(number));
-  }
-  return tokens;
-}
-
-GenerationRequest request_of(std::vector<TokenId> prompt, const nb::kwargs& options) {
-  GenerationRequest request;
-  for (const auto& [key, value] : options) {
-    const std::string name = nb::cast<std::string>(key);
-    const auto found = options_by_name().find(name);
-    if (found == options_by_name().end()) {
-      std::vector<std::string_view> names;
-      for (const auto& option : options_by_name()) names.push_back(option.first);
-      raise(unknown_name("option", name, names));
-    }
-    try {
-      found->second.set(request, value);
-    } catch (const std::bad_cast&) {
-      throw nb::type_error(
-          (name + ": expected " + found->second.expected + ", got " + nb::repr(value).c_str()).c_str());
-    }
-  }
-  if (!prompt.empty()) request.prompt = std::move(prompt);
-  return request;
 }
 
 TextStreamHandle generate(ModelHandle& self, nb::handle prompt, std::vector<std::string> stop,
@@ -207,7 +86,8 @@ TextStreamHandle generate(ModelHandle& self, nb::handle prompt, std::vector<std:
 }  // namespace
 
 void bind_language_model(nb::module_& module) {
-  bind_generation_event(module);
+  bind_requests(module);
+  bind_generation_queue(module);
   bind_stream(module);
   nb::class_<ModelHandle>(module, "LanguageModel", nb::is_weak_referenceable(),
                           R"(A language model on all ranks of an engine.
@@ -249,7 +129,8 @@ arrays if it takes several.
 
 Options: max_new_tokens, temperature (0: the best token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
 frequency_penalty, biases (token -> number that is added to its logit), seed, stop_tokens, stop_sequences, samples,
-logprobs (how many of the best tokens to return), priority. Equal seeds give equal tokens, whatever else is in the
+logprobs (how many of the best tokens to return), priority; and to resume a sample of an earlier request, first_sample
+(its index) and generated (how many of its tokens end the prompt). Equal seeds give equal tokens, whatever else is in the
 batch and on any number of ranks.
 
 Raises InvalidArgument, which names the invalid option, and ResourceExhausted if too many requests are waiting.)")
@@ -267,6 +148,12 @@ Options: those of submit() except logprobs, and start_tokens: for a model with a
 begins with, instead of the package's. The package's stop tokens also end an answer. Raises as submit() does, and
 NotFound if the package has no tokenizer, or no chat format for messages.)")
       .def(
+          "queue",
+          [](ModelHandle& self) {
+            return QueueHandle{ProcessBound<GenerationQueue>(value_or_raise(GenerationQueue::create(self.use())))};
+          },
+          "Creates a queue for the events of many requests. For rank 0.")
+      .def(
           "follow",
           [](ModelHandle& self) {
             raise_if_error(run_interruptibly([model = self.use()]() mutable { return model.follow(); }));
@@ -280,6 +167,12 @@ NotFound if the package has no tokenizer, or no chat format for messages.)")
             raise_if_error(run_interruptibly([model]() mutable { return model.stop(); }));
           },
           "For rank 0: ends all requests and the follow() calls of the other ranks.")
+      .def_prop_ro(
+          "error", [](ModelHandle& self) { return exception_for(self.use().status()); },
+          "For rank 0: the failure that ended the model, or Closed after stop(); None while it runs.")
+      .def_prop_ro(
+          "stats", [](ModelHandle& self) { return value_or_raise(self.use().stats()); },
+          "For rank 0: a GenerationStats as of the last step.")
       .def_prop_ro(
           "leads", [](ModelHandle& self) { return self.use().leads(); },
           "Whether this is rank 0, which takes requests; other ranks follow.")

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -71,8 +72,13 @@ struct GenerationRequest {
   std::vector<TokenId> stop_tokens = {};   ///< the end of sequence, and others
   /// Searched in the generated tokens only, not across the end of the prompt.
   std::vector<std::vector<TokenId>> stop_sequences = {};
-  int priority = 0;                  ///< [-100, 100]; higher ones first
-  int samples = 1;                   ///< continuations of the same prompt
+  int priority = 0;  ///< [-100, 100]; higher ones first
+  int samples = 1;   ///< continuations of the same prompt
+  /// To resume a sample of an earlier request, for example after a failure: its index, the `generated` tokens that end
+  /// the prompt, and equal options give the tokens that would have followed there. These tokens count as generated for
+  /// penalties, masks, stop sequences and the indices of events, but not for max_new_tokens.
+  int first_sample = 0;
+  int generated = 0;
   std::optional<int> logprobs = {};  ///< return the log probability of each token, and of the n best
 };
 
@@ -96,6 +102,22 @@ struct GenerationEvent {
   std::vector<TokenLogprob> top;  ///< if requested: the n best, best first
   std::optional<FinishReason> finish;
   Status status;  ///< the reason, after an error or if everything has ended
+};
+
+/// Called for each event of a request, in order, on the model's own thread; it should return quickly.
+using GenerationCallback = std::function<void(const GenerationEvent&)>;
+
+/// What a model has done since it was created, and what it has to do, as of its last step.
+struct GenerationStats {
+  std::int32_t requests = 0;  ///< not ended
+  std::int32_t waiting = 0;   ///< sequences
+  std::int32_t running = 0;   ///< sequences
+  std::int32_t blocks = 0;    ///< of the cache
+  std::int32_t available_blocks = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t computed_tokens = 0;
+  std::uint64_t reused_tokens = 0;  ///< found in the cache instead
+  std::uint64_t preemptions = 0;
 };
 
 }  // namespace accord

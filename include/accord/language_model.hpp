@@ -68,6 +68,11 @@ class LanguageModel {
   /// invalid option, or the tensor of the source that does not fit the encoder; kResourceExhausted if too many requests
   /// are waiting; and, once the model has ended, kClosed after stop() or the failure that ended it.
   [[nodiscard]] Result<GenerationStream> submit(GenerationRequest request);
+  /// The same, with a callback for the events. The model does not wait for them to be processed, and nothing keeps it
+  /// alive for them.
+  [[nodiscard]] Result<RequestId> submit(GenerationRequest request, GenerationCallback callback);
+  /// Ends a request soon. Fails with kNotFound if the request has ended or never existed.
+  Status cancel(RequestId id);
   /// Continues a text or answers a conversation, in text. With an encoder, the text is the source; if the request has
   /// a source already, the text is the beginning of the answer. For rank 0. Fails as submit() does; with kNotFound if
   /// the package has no tokenizer, or no chat format for a request with messages; and with the errors of
@@ -78,6 +83,11 @@ class LanguageModel {
   /// For rank 0: ends all requests and the follow() calls of the other ranks. Idempotent. Returns the failure if
   /// there was one.
   Status stop();
+
+  /// For rank 0: ok while the model runs, kClosed after stop(), and otherwise the failure that ended it.
+  Status status() const;
+  /// For rank 0.
+  [[nodiscard]] Result<GenerationStats> stats() const;
 
   /// Whether this is rank 0, which takes requests; other ranks follow.
   bool leads() const;

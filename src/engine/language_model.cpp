@@ -71,6 +71,8 @@ Status check(const TextRequest& request, bool has_encoder) {
   if (!request.options.prompt.empty() && !request.options.source.empty() && !request.prompt.empty())
     what = "both a text and token ids for the beginning of the answer";
   if (request.options.logprobs) what = "logprobs: only submit() returns them";
+  if (request.options.first_sample != 0 || request.options.generated != 0)
+    what = "a sample to resume: only submit() resumes samples";
   for (const std::string& stop : request.stop)
     if (stop.empty()) what = "an empty stop text";
   if (what.empty()) return Status();
@@ -138,6 +140,13 @@ Result<GenerationStream> LanguageModel::submit(GenerationRequest request) {
   return {GenerationStream(std::move(stream), state_)};
 }
 
+Result<RequestId> LanguageModel::submit(GenerationRequest request, GenerationCallback callback) {
+  if (!leads()) return not_leading();
+  return state_->generation->submit(std::move(request), std::move(callback));
+}
+
+Status LanguageModel::cancel(RequestId id) { return leads() ? state_->generation->cancel(id) : not_leading(); }
+
 Result<TextStream> LanguageModel::generate(TextRequest request) {
   if (!leads()) return not_leading();
   ACCORD_RETURN_IF_ERROR(check(request, has_encoder()));
@@ -175,6 +184,13 @@ Status LanguageModel::stop() {
   if (!state_->generation)
     return Status(StatusCode::kWrongState, "only rank 0 can stop the model; the other ranks stop with it");
   return state_->generation->stop();
+}
+
+Status LanguageModel::status() const { return leads() ? state_->generation->status() : not_leading(); }
+
+Result<GenerationStats> LanguageModel::stats() const {
+  if (!leads()) return not_leading();
+  return state_->generation->stats();
 }
 
 bool LanguageModel::leads() const { return state_->generation != nullptr; }

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <utility>
 
 namespace accord {
 
@@ -123,6 +124,12 @@ Status check_request(const GenerationRequest& request, std::int32_t source_rows,
     return invalid("priority={}; expected a number from {} to {}", request.priority, -kMaxPriority, kMaxPriority);
   if (request.samples < 1 || request.samples > kMaxSamples)
     return invalid("samples={}; expected a number from 1 to {}", request.samples, kMaxSamples);
+  if (request.first_sample < 0 || request.first_sample > kMaxSamples - request.samples)
+    return invalid("first_sample={} and samples={}; expected numbers whose sum is at most {}", request.first_sample,
+                   request.samples, kMaxSamples);
+  if (request.generated < 0 || std::cmp_greater_equal(request.generated, request.prompt.size()))
+    return invalid("generated={}; expected a number from 0 to {}, less than the tokens of the prompt",
+                   request.generated, request.prompt.size() - 1);
   if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > std::min(kMaxLogprobs, limits.vocabulary)))
     return invalid("logprobs={}; expected a number from 0 to {}", *request.logprobs,
                    std::min(kMaxLogprobs, limits.vocabulary));

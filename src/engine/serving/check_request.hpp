@@ -17,4 +17,9 @@ Status check_request(const GenerationRequest& request, std::int32_t source_rows,
 /// Returns the most tokens that each sample of a checked request may generate.
 int new_token_limit(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits);
 
+/// Returns the number of tokens before the first generated one, which may be in the prompt of a resumed sample.
+inline std::size_t first_generated(const GenerationRequest& request) {
+  return request.prompt.size() - static_cast<std::size_t>(request.generated);
+}
+
 }  // namespace accord::engine

@@ -39,7 +39,7 @@ Generation::Generation(std::shared_ptr<StepModel> model, std::shared_ptr<PlanCha
 
 Generation::~Generation() { (void)stop().ok(); }
 
-Result<RequestId> Generation::submit(GenerationRequest request, EventCallback callback) {
+Result<RequestId> Generation::submit(GenerationRequest request, GenerationCallback callback) {
   ACCORD_ASSIGN_OR_RETURN(const std::int32_t source_rows, model_->source_rows(request.source));
   return queue_->submit(std::move(request), source_rows, std::move(callback));
 }
@@ -60,7 +60,7 @@ Status Generation::stop() {
   return ended.code() == StatusCode::kClosed ? Status() : ended;
 }
 
-SchedulerStats Generation::stats() const {
+GenerationStats Generation::stats() const {
   const std::lock_guard lock(stats_mutex_);
   return stats_;
 }

@@ -48,7 +48,7 @@ class Generation {
   /// Calls `callback` for each event of the request, in order, on the loop's thread; it should return quickly. Fails
   /// like StepModel::source_rows() and check_request(); with kResourceExhausted if max_requests are waiting or running;
   /// with kClosed after stop(); or with the failure that ended the loop.
-  Result<RequestId> submit(GenerationRequest request, EventCallback callback);
+  Result<RequestId> submit(GenerationRequest request, GenerationCallback callback);
   /// The same, with a stream to take the events from.
   Result<TokenStream> submit(GenerationRequest request);
   /// Ends a request after the current step. Fails with kNotFound if the request has ended or never existed.
@@ -59,7 +59,7 @@ class Generation {
   /// ok while running, kClosed after stop(), otherwise the failure.
   Status status() const { return queue_->status(); }
   /// As of the last step.
-  SchedulerStats stats() const;
+  GenerationStats stats() const;
 
  private:
   Generation(std::shared_ptr<StepModel> model, std::shared_ptr<PlanChannel> channel, const GenerationOptions& options,
@@ -94,7 +94,7 @@ class Generation {
   std::vector<GenerationEvent> events_;
 
   mutable std::mutex stats_mutex_;
-  SchedulerStats stats_;
+  GenerationStats stats_;
   std::mutex joining_;
   std::thread thread_;
   std::thread::id loop_thread_;

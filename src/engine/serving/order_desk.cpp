@@ -9,11 +9,12 @@
 
 namespace accord::engine {
 
-Result<RequestId> RequestQueue::submit(GenerationRequest request, std::int32_t source_rows, EventCallback callback) {
+Result<RequestId> RequestQueue::submit(GenerationRequest request, std::int32_t source_rows,
+                                       GenerationCallback callback) {
   ACCORD_RETURN_IF_ERROR(check_request(request, source_rows, limits_));
   if (!callback) return Status(StatusCode::kInvalidArgument, "the callback of the request is empty");
   const auto shared = std::make_shared<const GenerationRequest>(std::move(request));
-  const auto shared_callback = std::make_shared<EventCallback>(std::move(callback));
+  const auto shared_callback = std::make_shared<GenerationCallback>(std::move(callback));
   RequestId id = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -67,7 +68,7 @@ void RequestQueue::wait_for_orders(Orders& orders, Duration timeout) {
 }
 
 void RequestQueue::deliver(const GenerationEvent& event) {
-  std::shared_ptr<EventCallback> callback;
+  std::shared_ptr<GenerationCallback> callback;
   {
     const std::lock_guard lock(mutex_);
     const auto live = live_.find(event.request);

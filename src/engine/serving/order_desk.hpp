@@ -2,7 +2,6 @@
 // Where any thread leaves orders for the thread that runs the model.
 
 #include <condition_variable>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,8 +12,6 @@
 #include "engine/serving/scheduler.hpp"
 
 namespace accord::engine {
-
-using EventCallback = std::function<void(const GenerationEvent&)>;
 
 /// Orders since the last wait_for_orders().
 struct Orders {
@@ -34,7 +31,7 @@ class RequestQueue {
   RequestQueue(const PlanLimits& limits, std::int32_t max_requests) : limits_(limits), max_requests_(max_requests) {}
 
   /// `source_rows`: rows that the encoder makes of the request's source.
-  Result<RequestId> submit(GenerationRequest request, std::int32_t source_rows, EventCallback callback);
+  Result<RequestId> submit(GenerationRequest request, std::int32_t source_rows, GenerationCallback callback);
   Status cancel(RequestId id);
   /// Ends submissions: they fail with `status`, which is kClosed or a failure. The first failure is kept.
   void stop(const Status& status);
@@ -48,7 +45,7 @@ class RequestQueue {
 
  private:
   struct Live {
-    std::shared_ptr<EventCallback> callback;
+    std::shared_ptr<GenerationCallback> callback;
     int samples = 0;  // not ended
   };
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/serving/check_request.hpp"
 #include "engine/serving/philox.hpp"
 
 namespace accord::engine {
@@ -32,7 +33,7 @@ std::uint32_t min_weight_of(const SamplingOptions& sampling) {
 
 std::uint64_t random_of(const DrawInput& input) {
   const std::uint64_t seed = input.request->sampling.seed;
-  const auto position = static_cast<std::uint32_t>(input.request->prompt.size() + input.generated.size());
+  const auto position = static_cast<std::uint32_t>(first_generated(*input.request) + input.generated.size());
   const PhiloxCounter random = philox({position, static_cast<std::uint32_t>(input.sample), 0, 0},
                                       {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   return std::uint64_t{random[1]} << 32 | random[0];

@@ -95,7 +95,7 @@ Status Scheduler::submit(RequestId id, std::shared_ptr<const GenerationRequest> 
   record.new_tokens = new_token_limit(*request, source_rows, options_.limits);
   record.source_rows = source_rows;
   record.request = std::move(request);
-  const SequenceId made = new_sequence(id, record, 0);
+  const SequenceId made = new_sequence(id, record, record.request->first_sample);
   at(made).forks = record.request->samples > 1;
   at(made).state = State::kWaiting;
   insert(waiting_, made);
@@ -148,9 +148,9 @@ Status Scheduler::cancel(RequestId id, Events& events) {
     for (; place != queue->end() && at(*place).id == id; ++place) ended.push_back(*place);
   }
   std::ranges::sort(ended, {}, [&](SequenceId other) { return at(other).sample; });
-  const auto prompt = found->second.request->prompt.size();
+  const std::size_t first = first_generated(*found->second.request);
   for (const SequenceId other : ended) {
-    const auto generated = static_cast<int>(at(other).tokens.size() - prompt);
+    const auto generated = static_cast<int>(at(other).tokens.size() - first);
     const int samples = at(other).forks ? found->second.request->samples : 1;
     for (int sample = at(other).sample; sample < at(other).sample + samples; ++sample)
       events.push_back(end_event(id, sample, generated, FinishReason::kCancelled, Status()));
@@ -164,7 +164,7 @@ void Scheduler::end_all(FinishReason reason, const Status& status, Events& event
     for (const SequenceId id : *queue) {
       Sequence& sequence = at(id);
       const GenerationRequest& request = *sequence.record->request;
-      const auto generated = static_cast<int>(sequence.tokens.size() - request.prompt.size());
+      const auto generated = static_cast<int>(sequence.tokens.size() - first_generated(request));
       for (int sample = sequence.sample; sample < sequence.sample + (sequence.forks ? request.samples : 1); ++sample)
         events.push_back(end_event(sequence.id, sample, generated, reason, status));
       release_blocks(sequence);
@@ -185,14 +185,15 @@ DrawInput Scheduler::draw_input(std::size_t index) const {
   if (id < 0) return {};
   const Sequence& sequence = at(id);
   const GenerationRequest& request = *sequence.record->request;
-  return {&request, std::span(sequence.tokens).subspan(request.prompt.size()), draws_[index].sample};
+  return {&request, std::span(sequence.tokens).subspan(first_generated(request)), draws_[index].sample};
 }
 
-SchedulerStats Scheduler::stats() const {
-  SchedulerStats stats = stats_;
+GenerationStats Scheduler::stats() const {
+  GenerationStats stats = stats_;
   stats.requests = static_cast<std::int32_t>(records_.size());
   stats.waiting = static_cast<std::int32_t>(waiting_.size());
   stats.running = static_cast<std::int32_t>(running_.size());
+  stats.blocks = pool_.blocks();
   stats.available_blocks = pool_.available();
   return stats;
 }

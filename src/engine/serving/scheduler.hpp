@@ -47,17 +47,6 @@ struct SampledToken {
   Status status;
 };
 
-struct SchedulerStats {
-  std::int32_t requests = 0;  ///< not ended
-  std::int32_t waiting = 0;   ///< sequences
-  std::int32_t running = 0;   ///< sequences
-  std::int32_t available_blocks = 0;
-  std::uint64_t steps = 0;
-  std::uint64_t computed_tokens = 0;
-  std::uint64_t reused_tokens = 0;  ///< found in the cache instead
-  std::uint64_t preemptions = 0;
-};
-
 /// Admits, batches, preempts, cancels and ends the sequences of requests over one paged cache.
 ///
 /// No threads, no clock, no I/O; the same calls give the same plans, on every rank and in every run. plan_step() and
@@ -110,7 +99,7 @@ class Scheduler {
   /// that of draws or a token is outside the vocabulary; the step then remains to be completed.
   Status complete_step(std::span<const SampledToken> sampled, Events& events);
 
-  SchedulerStats stats() const;
+  GenerationStats stats() const;
   const PlanLimits& limits() const { return options_.limits; }
   /// Checks all invariants and looks for lost blocks. Returns kInternal, saying what is wrong.
   Status check() const;
@@ -194,7 +183,7 @@ class Scheduler {
   RequestId last_id_ = 0;
   bool has_ids_ = false;
   bool step_planned_ = false;
-  SchedulerStats stats_;
+  GenerationStats stats_;
 };
 
 }  // namespace accord::engine

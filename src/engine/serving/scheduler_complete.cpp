@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/serving/check_request.hpp"
 #include "engine/serving/scheduler.hpp"
 
 namespace accord::engine {
@@ -31,7 +32,7 @@ void Scheduler::fork(std::size_t draw) {
   at(first).forks = false;
   const int samples = at(first).record->request->samples;
   for (int sample = 1; sample < samples; ++sample) {
-    const SequenceId made = new_sequence(at(first).id, *at(first).record, sample);
+    const SequenceId made = new_sequence(at(first).id, *at(first).record, at(first).sample + sample);
     Sequence& sequence = at(made);
     drawn_[draw + static_cast<std::size_t>(sample)] = made;
     const bool runs = running_.size() < static_cast<std::size_t>(options_.limits.max_sequences);
@@ -54,13 +55,14 @@ void Scheduler::fork(std::size_t draw) {
 
 std::optional<FinishReason> Scheduler::finished(const Sequence& sequence) const {
   const GenerationRequest& request = *sequence.record->request;
-  const auto generated = std::span(sequence.tokens).subspan(request.prompt.size());
+  const auto generated = std::span(sequence.tokens).subspan(first_generated(request));
   if (std::ranges::find(request.stop_tokens, generated.back()) != request.stop_tokens.end())
     return FinishReason::kStopToken;
   for (const auto& stop : request.stop_sequences)
     if (stop.size() <= generated.size() && std::ranges::equal(generated.last(stop.size()), stop))
       return FinishReason::kStopSequence;
-  if (static_cast<int>(generated.size()) >= sequence.record->new_tokens) return FinishReason::kLength;
+  if (static_cast<int>(sequence.tokens.size() - request.prompt.size()) >= sequence.record->new_tokens)
+    return FinishReason::kLength;
   return std::nullopt;
 }
 
@@ -69,7 +71,7 @@ void Scheduler::append(SequenceId id, const SampledToken& sampled, Events& event
   GenerationEvent event;
   event.request = sequence.id;
   event.sample = sequence.sample;
-  event.index = static_cast<int>(sequence.tokens.size() - sequence.record->request->prompt.size());
+  event.index = static_cast<int>(sequence.tokens.size() - first_generated(*sequence.record->request));
   if (sampled.status.ok()) {
     sequence.tokens.push_back(sampled.token);
     event.token = sampled.token;

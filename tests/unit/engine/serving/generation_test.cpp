@@ -60,7 +60,7 @@ TEST(Generation, ten_thousand_random_requests_match_separate_runs) {
     ASSERT_NO_FATAL_FAILURE(expect_correct(answer, kTiny));
     cancelled += answer.ends[0] == FinishReason::kCancelled ? 1 : 0;
   }
-  const SchedulerStats stats = ranks.generation->stats();
+  const GenerationStats stats = ranks.generation->stats();
   EXPECT_EQ(stats.available_blocks, kTiny.blocks);
   EXPECT_EQ(stats.requests, 0);
   EXPECT_GT(stats.preemptions, 500U);
