@@ -2,6 +2,9 @@
 // program; everything after it belongs to the program. Options of torchrun that have no meaning here are rejected as
 // unknown, never ignored.
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -40,6 +43,7 @@ struct LaunchOptions {
   std::string binding = "none";
   double grace_seconds = 5;
   double meeting_seconds = 600;
+  int parent = 0;  ///< 0: the job outlives the process that started it
   Job job;
 };
 
@@ -175,12 +179,20 @@ Result<std::vector<std::string>> program_of(const CLI::App& run, const std::vect
   return program;
 }
 
+// From now on the kernel kills this process when its parent dies; its guards then kill the ranks. Returns false if the
+// parent has died already.
+bool end_with(pid_t parent) { return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent; }
+
 int run_job(const CLI::App& run, const LaunchOptions& options, const std::vector<std::string>& after_dashes) {
   const Result<std::vector<std::string>> program = program_of(run, after_dashes);
   const Result<Job> job = program.ok() ? job_of(options, *program) : Result<Job>(program.status());
   if (!job.ok()) {
     fmt::print(stderr, "accord run: {}\nsee \"accord run --help\"\n", job.status().message());
     return kUsageError;
+  }
+  if (options.parent != 0 && !end_with(options.parent)) {
+    fmt::print(stderr, "accord run: process {} of --end-with is not the parent of this one\n", options.parent);
+    return kFailure;
   }
   return launch(*job);
 }
@@ -229,6 +241,8 @@ void add_options(CLI::App& run, LaunchOptions& options) {
       ->check(CLI::IsMember({"core", "numa", "none"}));
   add("--grace", options.grace_seconds, "Seconds between asking a rank to end and killing it [5]")
       ->check(non_negative_number());
+  add("--end-with", options.parent, "Process id of the parent: its death kills the job, even if it was killed itself")
+      ->check(positive_number());
   run.add_flag(
          "--route{on}", options.job.route,
          "Every process group of torch.distributed uses accord, whatever backend the program requests (--route=off: "

@@ -5,9 +5,21 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
-from accord_command import end, is_running, next_line, python_file, start_accord, wait_until
+from accord_command import (
+    ACCORD,
+    accord,
+    clean_environment,
+    end,
+    is_running,
+    next_line,
+    python_file,
+    start_accord,
+    wait_until,
+)
 from tiers import mostly_slow
 
 # A rank that starts helpers of each kind and prints their process ids: one in its process group, one that ignores
@@ -158,3 +170,28 @@ def test_on_several_nodes_nothing_outlives_a_signal_or_a_launcher(launch, progra
     jobs[1].communicate(timeout=60)
     assert jobs[1].returncode == 1
     wait_until_gone([*ranks[0], *ranks[1]])
+
+
+def test_nothing_outlives_a_killed_parent_if_the_job_ends_with_it(program, tmp_path):
+    command = [str(ACCORD), "run", "-n", "2", "--end-with", "PARENT", str(program), "stay"]
+    parent = python_file(
+        tmp_path,
+        "import os, signal, subprocess\n"
+        f"command = [str(os.getpid()) if word == 'PARENT' else word for word in {command}]\n"
+        "subprocess.Popen(command, start_new_session=True)\n"
+        "signal.pause()\n",
+        name="parent.py",
+    )
+    process = subprocess.Popen([sys.executable, parent], stdout=subprocess.PIPE, text=True, env=clean_environment())
+    try:
+        processes = processes_of_ranks([process], 2)
+        process.kill()
+        wait_until_gone(number for numbers in processes.values() for number in numbers)
+    finally:
+        end(process)
+
+
+def test_a_job_ends_with_its_parent_only():
+    result = accord("run", "--end-with", 1 << 22, "true")
+    assert result.returncode == 1
+    assert f"process {1 << 22} of --end-with is not the parent" in result.stderr
