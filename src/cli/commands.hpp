@@ -26,6 +26,7 @@ void add_mesh(CLI::App& app, Action& chosen);
 void add_moe(CLI::App& app, Action& chosen);
 void add_plan(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen);
+void add_serve(CLI::App& app, Action& chosen);
 void add_tune(CLI::App& app, Action& chosen);
 
 }  // namespace accord::cli

@@ -100,6 +100,7 @@ int run(int argc, char** argv) {
   add_moe(app, chosen);
   add_plan(app, chosen);
   add_bench(app, chosen);
+  add_serve(app, chosen);
   add_tune(app, chosen);
   try {
     app.parse(argc, argv);

@@ -38,6 +38,7 @@ COMMANDS = {
     ("plan", "run"): "cli.md",
     ("plan", "why"): "cli.md",
     ("run",): "launcher.md",
+    ("serve",): "serving.md",
 }
 
 

@@ -1,0 +1,33 @@
+"""`accord serve`: python -m accord.serve."""
+
+from __future__ import annotations
+
+import sys
+
+from accord._core import Error
+from accord.serve.options import parse_options
+
+
+def main() -> int:
+    options = parse_options(sys.argv[1:])
+    try:
+        from accord.serve.ranks import StartError
+        from accord.serve.server import run_server
+    except ModuleNotFoundError as missing:
+        return _fail(f"needs the package {missing.name}: pip install 'accord[serve]'")
+    try:
+        run_server(options)
+    except (Error, OSError, StartError, ValueError) as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:  # before the server has taken over the signals
+        return 130
+    return 0
+
+
+def _fail(message: str) -> int:
+    print(f"accord serve: {message}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from accord.serve.answer import Piece, TokenLogprobs
+from accord.serve.errors import invalid
+from accord.serve.responses import respond
+from accord.serve.schemas import ChatRequest, Message, parse
+from accord.serve.service import Limits, Service
+from accord.serve.streams import read_body
+from accord.serve.texts import Texts, printable
+
+__all__ = ["chat_completions", "conversation_of"]
+
+
+async def chat_completions(request: Request) -> Response:
+    service: Service = request.app.state.service
+    body = parse(ChatRequest, await read_body(request))
+    service.check_model(body.model)
+    conversation = conversation_of(body.messages)
+    prompt = await service.texts.encode(service.texts.render(conversation), "messages", add_special_tokens=False)
+    service.note_prompt(request, conversation)
+    answers = service.start(body, [prompt], _limits(body))
+    return await respond(request, body, answers, _ChatForm(service.texts, bool(body.logprobs)))
+
+
+def conversation_of(messages: list[Message]) -> list[dict[str, str]]:
+    """Returns the messages as a chat format takes them, with "system" for OpenAI's "developer"."""
+    return [
+        {"role": "system" if message.role == "developer" else message.role, "content": message.text()}
+        for message in messages
+    ]
+
+
+def _limits(body: ChatRequest) -> Limits:
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid("top_logprobs needs logprobs", "top_logprobs")
+    if body.max_tokens is not None and body.max_completion_tokens is not None:
+        raise invalid("max_tokens is the old name of max_completion_tokens; give one of them", "max_tokens")
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    if body.max_tokens is not None:
+        return Limits(body.max_tokens, "max_tokens", logprobs)
+    return Limits(body.max_completion_tokens, "max_completion_tokens", logprobs)
+
+
+class _ChatForm:
+    id_prefix = "chatcmpl"
+    whole_object = "chat.completion"
+    event_object = "chat.completion.chunk"
+
+    def __init__(self, texts: Texts, with_logprobs: bool):
+        self._texts = texts
+        self._with_logprobs = with_logprobs
+        self._begun: set[int] = set()  # choices whose role has been sent
+
+    def whole(self, index: int, piece: Piece) -> dict:
+        message = {"role": "assistant", "content": piece.text, "refusal": None}
+        return self._choice(index, piece, {"message": message})
+
+    def part(self, index: int, piece: Piece) -> dict:
+        delta: dict[str, str] = {}
+        if index not in self._begun:
+            self._begun.add(index)
+            delta["role"] = "assistant"
+        if piece.text or "role" in delta:
+            delta["content"] = piece.text
+        return self._choice(index, piece, {"delta": delta})
+
+    def _choice(self, index: int, piece: Piece, content: dict) -> dict:
+        logprobs = None
+        if self._with_logprobs:
+            logprobs = {"content": [self._logprobs(one) for one in piece.logprobs], "refusal": None}
+        return {"index": index, **content, "logprobs": logprobs, "finish_reason": piece.finish or None}
+
+    def _logprobs(self, one: TokenLogprobs) -> dict:
+        top = [self._token(token, logprob) for token, logprob in one.top]
+        return self._token(one.token, one.logprob) | {"top_logprobs": top}
+
+    def _token(self, token: int, logprob: float) -> dict:
+        text = self._texts.piece(token)
+        is_whole = "\N{REPLACEMENT CHARACTER}" not in text  # otherwise a part of a character, whose bytes are unknown
+        return {"token": text, "logprob": printable(logprob), "bytes": list(text.encode()) if is_whole else None}

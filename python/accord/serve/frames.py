@@ -1,0 +1,68 @@
+"""Messages between the server and rank 0, over a pair of connected sockets: the length in 4 bytes, then JSON.
+
+From the server:
+    {"submit": ID, "prompt": TOKENS, "options": {...}}    ID is a number that was not used before
+    {"cancel": ID}
+    {"stop": true}
+From rank 0:
+    {"ready": {"max_context": N, "vocabulary": N, "stop_tokens": TOKENS}}
+    {"events": [EVENT, ...], "stats": {...}}    the events of a step, or none: sent at least every second
+    {"refused": ID, "error": TEXT}    the request is invalid
+    {"failed": TEXT}    the ranks could not start, or cannot go on
+An EVENT is [ID, sample, token or null, finish or ""], followed by [logprob, [[token, logprob], ...]] if they were
+requested, or by the error's text if finish is "error".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+
+__all__ = ["BlockingLink", "frame", "read_frame"]
+
+_LENGTH = struct.Struct("<I")
+
+
+def frame(message: dict) -> bytes:
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+async def read_frame(reader: asyncio.StreamReader) -> dict | None:
+    """Returns the next message, None at the end of the connection."""
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        return json.loads(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+class BlockingLink:
+    """The ranks' end, which only rank 0 uses once the model is loaded. One thread receives; any thread may send if the
+    others wait for it."""
+
+    def __init__(self, descriptor: int):
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.set_inheritable(False)
+        self._input = self._socket.makefile("rb")
+
+    def send(self, message: dict) -> None:
+        self._socket.sendall(frame(message))
+
+    def close(self) -> None:
+        self._input.close()
+        self._socket.close()
+
+    def receive(self) -> dict | None:
+        """Returns the next message, None at the end of the connection."""
+        try:
+            head = self._input.read(_LENGTH.size)
+            if len(head) < _LENGTH.size:
+                return None
+            (length,) = _LENGTH.unpack(head)
+            body = self._input.read(length)
+        except ConnectionError:
+            return None
+        return json.loads(body) if len(body) == length else None

@@ -1,0 +1,92 @@
+"""The options of the server. `accord serve` in src/cli/serve.cpp describes them to users."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["ServeOptions", "parse_options"]
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    package: Path
+    ranks: int
+    host: str
+    port: int
+    model_name: str
+    load: dict[str, object]  # arguments of accord.load
+    model: dict[str, object]  # arguments of LanguageModel.create
+    max_requests: int
+    max_tokens: int | None
+    max_body_bytes: int
+    request_seconds: float
+    stall_seconds: float
+    drain_seconds: float
+    api_keys: Path | None
+    tls_certificate: Path | None
+    tls_key: Path | None
+    cors_origins: tuple[str, ...]
+    log_prompts: bool
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f'{self.prog}: {message}\nsee "{self.prog} --help"\n')
+
+
+def parse_options(words: list[str]) -> ServeOptions:
+    parser = _Parser(prog="accord serve", allow_abbrev=False)
+    add = parser.add_argument
+    add("package", type=Path)
+    add("--ranks", type=int, default=1)
+    add("--host", default="127.0.0.1")
+    add("--port", type=int, default=8000)
+    add("--model-name")
+    for name in ("threads", "canonical-ranks", "cache-tokens", "max-sequences", "max-rows"):
+        add(f"--{name}", type=int)
+    for name in ("activation-dtype", "memory-limit", "cache-dtype"):
+        add(f"--{name}")
+    add("--max-requests", type=int, default=256)
+    add("--max-tokens", type=int)
+    add("--max-body-bytes", type=int, default=8 << 20)
+    add("--request-seconds", type=float, default=600)
+    add("--stall-seconds", type=float, default=60)
+    add("--drain-seconds", type=float)
+    for name in ("api-keys", "tls-certificate", "tls-key"):
+        add(f"--{name}", type=Path)
+    add("--cors-origins", default="")
+    add("--log-prompts", action="store_true")
+    given = parser.parse_args(words)
+    if given.port > 65535:
+        parser.error(f"--port {given.port}: expected a number from 0 to 65535")
+    if given.tls_key is not None and given.tls_certificate is None:
+        parser.error("--tls-key needs --tls-certificate")
+
+    def chosen(*names: str) -> dict[str, object]:
+        values = {name: getattr(given, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
+
+    name = given.package.resolve().name
+    return ServeOptions(
+        package=given.package,
+        ranks=given.ranks,
+        host=given.host,
+        port=given.port,
+        model_name=given.model_name or name.removesuffix(".accord"),
+        load=chosen("threads", "canonical_ranks", "activation_dtype", "memory_limit"),
+        model=chosen("cache_tokens", "cache_dtype", "max_sequences", "max_rows"),
+        max_requests=given.max_requests,
+        max_tokens=given.max_tokens,
+        max_body_bytes=given.max_body_bytes,
+        request_seconds=given.request_seconds,
+        stall_seconds=given.stall_seconds,
+        drain_seconds=given.request_seconds if given.drain_seconds is None else given.drain_seconds,
+        api_keys=given.api_keys,
+        tls_certificate=given.tls_certificate,
+        tls_key=given.tls_key,
+        cors_origins=tuple(filter(None, given.cors_origins.split(","))),
+        log_prompts=given.log_prompts,
+    )

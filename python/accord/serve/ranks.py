@@ -1,0 +1,237 @@
+"""Supervises the ranks, and gives them the generations.
+
+The ranks are started again whenever they end: after a death, after an error that ends the model, and when they make no
+progress. Then all generations are submitted again with the tokens that they have. A generation that the ranks do not
+survive several times in a row, without a token in between, is ended with an error: it may be the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import itertools
+from dataclasses import dataclass
+
+from accord.serve.errors import ApiError, invalid, unavailable
+from accord.serve.generation import Generation, Mailbox, NewToken, Sample
+from accord.serve.job import Job
+from accord.serve.logs import log
+from accord.serve.metrics import Metrics
+from accord.serve.options import ServeOptions
+
+__all__ = ["ModelFacts", "Ranks", "StartError", "State"]
+
+_MAX_STALLED_RESTARTS = 3
+_FIRST_DELAY = 0.5  # seconds before another start if the last one failed; doubles
+_LONGEST_DELAY = 30.0
+
+
+class State(enum.Enum):
+    STARTING = "starting"  # loading the model for the first time
+    READY = "ready"
+    RESTARTING = "restarting"
+    STOPPED = "stopped"
+
+
+class StartError(Exception):
+    """The ranks could not be started at all."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What rank 0 says of the model."""
+
+    max_context: int
+    vocabulary: int
+    stop_tokens: list[int]
+
+
+class Ranks:
+    def __init__(self, options: ServeOptions, metrics: Metrics):
+        self.state = State.STARTING
+        self.facts: ModelFacts | None = None
+        self._options = options
+        self._metrics = metrics
+        self._job: Job | None = None
+        self._live: dict[Generation, None] = {}  # in the order of submission
+        self._by_number: dict[int, Generation] = {}
+        self._numbers = itertools.count(1)
+        self._failure = ""  # what rank 0 said when it ended
+        self._last_message = 0.0
+        self._last_progress = 0.0
+        self._last_steps = -1
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._live)
+
+    def submit(
+        self, prompt: list[int], options: dict[str, object], samples: int, mailbox: Mailbox, first_choice: int
+    ) -> Generation:
+        """Starts a generation, whose tokens arrive in the mailbox. Ended by cancel(), which may come at any time."""
+        now = asyncio.get_running_loop().time()
+        states = [Sample() for _ in range(samples)]
+        generation = Generation(prompt, options | {"samples": samples}, mailbox, first_choice, states, now)
+        if not self._live:
+            self._last_progress = now
+        self._live[generation] = None
+        self._metrics.open_requests.set(len(self._live))
+        self._metrics.prompt_tokens.inc(len(prompt))
+        if self.state is State.READY:
+            self._send(generation)
+        return generation
+
+    def cancel(self, generation: Generation) -> None:
+        """Ends a generation. Does nothing if it has ended."""
+        for number in generation.numbers:
+            if self._job is not None and number in self._by_number:
+                self._job.send({"cancel": number})
+        self._forget(generation)
+
+    async def run(self) -> None:
+        """Runs the ranks until stop(). Raises StartError if their first start fails."""
+        delay = 0.0
+        while self.state is not State.STOPPED:
+            self._failure = ""
+            job = self._job = await Job.start(self._options)
+            if self.state is State.RESTARTING:
+                job.show_lines()
+            code = await self._follow(job)
+            became_ready, self._job = self._last_steps >= 0, None
+            self._metrics.ready.set(0)
+            if self.state is State.STOPPED:
+                return
+            if self.state is State.STARTING:
+                raise StartError(self._failure or "; ".join([f"the ranks ended with exit code {code}", *job.lines]))
+            self.state = State.RESTARTING
+            log("ranks_ended", "error", reason=self._failure, exit_code=code, running=len(self._live))
+            self._metrics.restarts.inc()
+            self._prepare_restart()
+            delay = 0.0 if became_ready else min(max(_FIRST_DELAY, 2 * delay), _LONGEST_DELAY)
+            await asyncio.sleep(delay)
+
+    async def stop(self) -> None:
+        self.state = State.STOPPED
+        for generation in list(self._live):
+            generation.mailbox.fail(unavailable("the server is shutting down"))
+            self.cancel(generation)
+        if self._job is not None:
+            await self._job.stop()
+
+    async def _follow(self, job: Job) -> int:
+        """Handles the messages of one start of the ranks until it ends; returns its exit code."""
+        self._last_steps = -1  # not ready
+        watchdog = asyncio.create_task(self._watch(job))
+        try:
+            async for message in job.messages():
+                self._handle(message)
+        finally:
+            watchdog.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watchdog
+            code = await job.kill()
+        return code
+
+    async def _watch(self, job: Job) -> None:
+        """Ends the job if rank 0 is silent, or if there is work and no step ends."""
+        limit = self._options.stall_seconds
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(min(1.0, limit / 4))
+            if self._last_steps < 0:
+                continue
+            silent = clock() - self._last_message > limit
+            if silent or (self._live and clock() - self._last_progress > limit):
+                self._failure = f"no progress for {limit:g} s" + (": rank 0 is silent" if silent else "")
+                job.terminate()
+                return
+
+    def _handle(self, message: dict) -> None:
+        now = self._last_message = asyncio.get_running_loop().time()
+        if "events" in message:
+            for event in message["events"]:
+                self._deliver(now, *event)
+            stats = message.get("stats")
+            if message["events"] or (stats is not None and stats["steps"] != self._last_steps):
+                self._last_progress = now
+            if stats is not None:
+                self._last_steps = stats["steps"]
+                self._metrics.set_stats(stats)
+        elif "refused" in message:
+            self._refuse(message["refused"], message["error"])
+        elif "ready" in message:
+            if self.state is State.STOPPED:
+                return
+            self._become_ready(now, ModelFacts(**message["ready"]))
+        else:
+            self._failure = self._failure or message["failed"]
+
+    def _become_ready(self, now: float, facts: ModelFacts) -> None:
+        if self.state is State.STARTING and self._job is not None:
+            self._job.show_lines()
+        self.facts = facts
+        self.state = State.READY
+        self._last_steps = 0
+        self._last_progress = now
+        self._metrics.ready.set(1)
+        log("ready", max_context=facts.max_context, resumed=len(self._live))
+        self._metrics.resumed.inc(len(self._live))
+        for generation in self._live:
+            self._send(generation)
+
+    def _send(self, generation: Generation) -> None:
+        assert self._job is not None
+        for submission in generation.submissions():
+            number = next(self._numbers)
+            generation.numbers.add(number)
+            self._by_number[number] = generation
+            self._job.send({"submit": number, "prompt": submission.prompt, "options": submission.options})
+
+    def _deliver(self, now: float, number: int, sample: int, token: int | None, finish: str, more=None) -> None:
+        generation = self._by_number.get(number)
+        if generation is None or finish == "cancelled":
+            return
+        if finish == "error":
+            generation.mailbox.fail(ApiError(500, f"the model could not continue: {more}", code="generation_failed"))
+            self.cancel(generation)
+            return
+        state = generation.samples[sample]
+        if token is not None:
+            self._count(now, generation, state)
+            state.tokens.append(token)
+        state.ended = finish != ""
+        generation.mailbox.put(NewToken(generation.first_choice + sample, token, finish, more))
+        if finish and generation.ended:
+            self._forget(generation)
+
+    def _count(self, now: float, generation: Generation, state: Sample) -> None:
+        generation.stalled_restarts = 0
+        self._metrics.generated_tokens.inc()
+        if state.last_time:
+            self._metrics.next_token.observe(now - state.last_time)
+        else:
+            self._metrics.first_token.observe(now - generation.start_time)
+        state.last_time = now
+
+    def _refuse(self, number: int, error: str) -> None:
+        generation = self._by_number.get(number)
+        if generation is not None:
+            generation.mailbox.fail(invalid(error))
+            self.cancel(generation)
+
+    def _forget(self, generation: Generation) -> None:
+        self._live.pop(generation, None)
+        for number in generation.numbers:
+            self._by_number.pop(number, None)
+        generation.numbers.clear()
+        self._metrics.open_requests.set(len(self._live))
+
+    def _prepare_restart(self) -> None:
+        self._by_number.clear()
+        for generation in list(self._live):
+            generation.numbers.clear()
+            generation.stalled_restarts += 1
+            if generation.stalled_restarts > _MAX_STALLED_RESTARTS:
+                generation.mailbox.fail(unavailable("the ranks ended several times while they computed this request"))
+                self._forget(generation)

@@ -1,0 +1,205 @@
+"""The bodies of requests, which pydantic validates. Unknown fields are errors, and so are those of OpenAI's interface
+that the server does not support, unless their values ask for nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import difflib
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from accord.serve.errors import ApiError, invalid
+
+__all__ = [
+    "ChatRequest",
+    "CompletionRequest",
+    "DetokenizeRequest",
+    "Message",
+    "SamplingRequest",
+    "TokenizeRequest",
+    "parse",
+]
+
+_MAX_CHOICES = 128
+_MAX_STOPS = 16
+
+Count = Annotated[int, Field(ge=1, lt=1 << 31)]
+Token = Annotated[int, Field(ge=0, lt=1 << 31)]
+StopText = Annotated[str, Field(min_length=1)]
+
+
+class _Body(BaseModel):
+    """A body, or an object in one. Null stands for an absent field."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    # Fields of OpenAI's interface that are not supported, with the values that are accepted because they ask for
+    # nothing.
+    unsupported: ClassVar[dict[str, tuple]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        for name in given.keys() - cls.model_fields.keys():
+            if name not in cls.unsupported:
+                near = difflib.get_close_matches(name, cls.model_fields, n=1)
+                hint = f'; did you mean "{near[0]}"?' if near else ""
+                raise PydanticCustomError("unknown_parameter", "unknown field{hint}", {"field": name, "hint": hint})
+            if given[name] is not None and given[name] not in cls.unsupported[name]:
+                raise PydanticCustomError("unsupported_parameter", "this field is not supported", {"field": name})
+        return {name: value for name, value in given.items() if name in cls.model_fields}
+
+
+class StreamOptions(_Body):
+    unsupported: ClassVar[dict[str, tuple]] = {"include_obfuscation": (False,)}
+
+    include_usage: bool | None = None
+
+
+class SamplingRequest(_Body):
+    """Fields that completions and chats have in common."""
+
+    model: str
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    max_tokens: Count | None = None
+    n: Annotated[int, Field(ge=1, le=_MAX_CHOICES)] | None = None
+    seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
+    stop: StopText | Annotated[list[StopText], Field(max_length=_MAX_STOPS)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0, lt=1 << 31)] | None = None
+    user: str | None = None
+
+    def biases(self) -> dict[int, float]:
+        """Returns logit_bias by token."""
+        found: dict[int, float] = {}
+        for key, bias in (self.logit_bias or {}).items():
+            if not key.isascii() or not key.isdigit() or int(key) >= 1 << 31:
+                raise invalid(f'"{key}" is not the number of a token', f"logit_bias.{key}")
+            found[int(key)] = bias
+        return found
+
+    def stops(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
+
+
+class CompletionRequest(SamplingRequest):
+    unsupported: ClassVar[dict[str, tuple]] = {"best_of": (1,), "echo": (False,), "suffix": ("",)}
+
+    prompt: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=_MAX_CHOICES)]
+        | Annotated[list[Token], Field(min_length=1)]
+        | Annotated[list[Annotated[list[Token], Field(min_length=1)]], Field(min_length=1, max_length=_MAX_CHOICES)]
+    )
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+
+class TextPart(_Body):
+    unsupported: ClassVar[dict[str, tuple]] = dict.fromkeys(("file", "image_url", "input_audio", "refusal"), ())
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(_Body):
+    unsupported: ClassVar[dict[str, tuple]] = dict.fromkeys(
+        ("audio", "function_call", "name", "refusal", "tool_call_id", "tool_calls"), ()
+    )
+
+    role: Literal["assistant", "developer", "system", "user"]
+    content: str | list[TextPart]
+
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class ChatRequest(SamplingRequest):
+    unsupported: ClassVar[dict[str, tuple]] = {
+        "audio": (),
+        "function_call": ("none",),
+        "functions": ([],),
+        "metadata": ({},),
+        "modalities": (["text"],),
+        "moderation": (),
+        "parallel_tool_calls": (),
+        "prediction": (),
+        "prompt_cache_key": (),
+        "prompt_cache_retention": (),
+        "reasoning_effort": (),
+        "response_format": ({"type": "text"},),
+        "safety_identifier": (),
+        "service_tier": ("auto", "default"),
+        "store": (False,),
+        "tool_choice": ("none",),
+        "tools": ([],),
+        "verbosity": (),
+        "web_search_options": (),
+    }
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    max_completion_tokens: Count | None = None
+
+
+class TokenizeRequest(_Body):
+    """A text, or a conversation."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+
+
+class DetokenizeRequest(_Body):
+    model: str | None = None
+    tokens: list[Token]
+
+
+Body = TypeVar("Body", bound=_Body)
+
+
+def parse(kind: type[Body], text: bytes) -> Body:
+    """Reads a body. The error of an invalid one names the field."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise _error_of(error.errors(include_url=False, include_input=False)) from None
+
+
+def _error_of(errors: list[ErrorDetails]) -> ApiError:
+    """Returns the error of the first invalid field. Each form that the field may have gives errors of its own; those of
+    the form that fits best are deepest, and fewest."""
+    errors = [error for error in errors if error["loc"][:1] == errors[0]["loc"][:1]]
+    forms = collections.Counter(error["loc"][:2] for error in errors)
+    error = max(errors, key=lambda one: (len(one["loc"]), -forms[one["loc"][:2]]))
+    kind = error["type"]
+    if kind == "json_invalid":
+        return invalid(f"the body is not valid JSON: {error['ctx']['error']}", code="invalid_json")
+    path = list(error["loc"])
+    if kind in ("unknown_parameter", "unsupported_parameter"):
+        path.append(error["ctx"]["field"])
+    param = _param(path)
+    alike = [one["msg"] for one in errors if _param(one["loc"]) == _param(error["loc"])]
+    message = "; or ".join(dict.fromkeys(text[:1].lower() + text[1:] for text in alike))
+    code = {"missing": "missing_required_parameter"}.get(kind, kind if kind.endswith("_parameter") else "invalid_value")
+    return invalid(f"{param}: {message}" if param else message, param or None, code)
+
+
+def _param(path: Sequence[int | str]) -> str:
+    """Returns "messages.0.content" for a path in which pydantic also names the form of a field ("list[TextPart]")."""
+    forms = ("str", "list[", "constrained", "tagged-union", "function-")
+    return ".".join(str(step) for step in path if isinstance(step, int) or not step.startswith(forms))

@@ -1,0 +1,111 @@
+"""Runs the server: the listening socket, the ranks, uvicorn, and an end in order.
+
+After SIGTERM or SIGINT the server refuses new requests, finishes the running ones and ends the ranks; a second signal
+ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import resource
+import socket
+import ssl
+from types import FrameType
+
+import uvicorn
+
+from accord.serve.app import make_app
+from accord.serve.gate import ApiKeys
+from accord.serve.logs import log, redirect_logging
+from accord.serve.metrics import Metrics
+from accord.serve.options import ServeOptions
+from accord.serve.service import Service
+from accord.serve.texts import Texts
+
+__all__ = ["run_server"]
+
+_BACKLOG = 1024  # connections that wait to be accepted
+_MAX_HEADER_BYTES = 1 << 16
+_KEEP_ALIVE_SECONDS = 75
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, except that it logs its address, and ends with exit code 0 after a signal."""
+
+    def __init__(self, config: uvicorn.Config, service: Service):
+        super().__init__(config)
+        self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or []:
+            host, port = listening.getsockname()[:2]
+            name = f"[{host}]" if ":" in host else host
+            scheme = "https" if self.config.is_ssl else "http"
+            log("listening", url=f"{scheme}://{name}:{port}", model=self._service.options.model_name)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._service.draining = True
+
+
+def run_server(options: ServeOptions) -> None:
+    """Serves until a signal ends the server. Raises StartError, OSError, ValueError and the errors of the package if it
+    cannot start."""
+    keys = None if options.api_keys is None else ApiKeys(options.api_keys)
+    if options.tls_certificate is not None:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_certificate, options.tls_key)
+    texts = Texts(options.package)
+    with _listen(options.host, options.port) as listening:
+        _raise_descriptor_limit()
+        redirect_logging()
+        asyncio.run(_serve(options, Service(options, texts, Metrics()), keys, listening))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address, family=family, backlog=_BACKLOG)
+    except socket.gaierror as error:
+        raise OSError(f"--host {host}: {error.strerror}") from error
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno)}") from error
+
+
+def _raise_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _serve(options: ServeOptions, service: Service, keys: ApiKeys | None, listening: socket.socket) -> None:
+    config = uvicorn.Config(
+        make_app(service, keys),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(options.drain_seconds),
+        ssl_certfile=options.tls_certificate,
+        ssl_keyfile=options.tls_key,
+    )
+    server = _Server(config, service)
+    ranks = asyncio.create_task(service.ranks.run())
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await asyncio.wait((ranks, serving), return_when=asyncio.FIRST_COMPLETED)
+        if ranks.done():
+            server.force_exit = server.should_exit = True
+        await serving
+    finally:
+        await service.ranks.stop()
+        await ranks
+        log("ended")

@@ -1,0 +1,165 @@
+"""What the endpoints share: the options of a request in the engine's terms, and the choices that answer it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from accord.serve.answer import Choice, Piece
+from accord.serve.errors import ApiError, invalid, unavailable
+from accord.serve.generation import Generation, Mailbox
+from accord.serve.metrics import Metrics
+from accord.serve.options import ServeOptions
+from accord.serve.ranks import ModelFacts, Ranks, State
+from accord.serve.schemas import SamplingRequest
+from accord.serve.texts import Texts
+
+__all__ = ["Answers", "Limits", "Service"]
+
+# Options of the engine that have the same names in requests.
+_SAME_NAMES = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The tokens that a request asks for, and the names of the fields for errors."""
+
+    max_tokens: int | None
+    param: str
+    logprobs: int | None  # how many of the best tokens' log probabilities, besides that of the token
+
+
+class Answers:
+    """The choices that answer one HTTP request."""
+
+    def __init__(self, ranks: Ranks, mailbox: Mailbox, choices: list[Choice], seconds: float):
+        self._ranks = ranks
+        self._mailbox = mailbox
+        self._generations: list[Generation] = []
+        self.choices = choices
+        late = ApiError(504, f"the request took longer than {seconds:g} s", code="timeout")
+        self._timer = asyncio.get_running_loop().call_later(seconds, mailbox.fail, late)
+
+    def add(self, generation: Generation) -> None:
+        self._generations.append(generation)
+
+    def usage(self) -> dict[str, int]:
+        prompt = sum(len(generation.prompt) for generation in self._generations)
+        completion = sum(choice.tokens for choice in self.choices)
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+    async def started(self) -> None:
+        """Waits until the first tokens have arrived. Raises the error of a request that is refused."""
+        await self._mailbox.arrival()
+
+    async def pieces(self) -> AsyncIterator[dict[int, Piece]]:
+        """Yields what arrives, by the index of the choice, until all choices have ended."""
+        running = len(self.choices)
+        while running > 0:
+            pieces: dict[int, Piece] = {}
+            for new in await self._mailbox.take():
+                if self.choices[new.choice].ended:
+                    continue
+                piece = pieces.setdefault(new.choice, Piece())
+                self.choices[new.choice].push(new, piece)
+                running -= self.choices[new.choice].ended
+            self._cancel_ended()
+            pieces = {index: piece for index, piece in pieces.items() if piece.text or piece.finish or piece.logprobs}
+            if pieces:
+                yield pieces
+
+    def _cancel_ended(self) -> None:
+        """Ends generations whose choices have all been ended by stop texts."""
+        for generation in self._generations:
+            if not generation.ended:
+                first = generation.first_choice
+                if all(choice.ended for choice in self.choices[first : first + len(generation.samples)]):
+                    self._ranks.cancel(generation)
+
+    def release(self) -> None:
+        """Ends everything that still runs, whatever the reason. May be called again."""
+        self._timer.cancel()
+        for generation in self._generations:
+            self._ranks.cancel(generation)
+
+
+class Service:
+    def __init__(self, options: ServeOptions, texts: Texts, metrics: Metrics):
+        self.options = options
+        self.texts = texts
+        self.metrics = metrics
+        self.ranks = Ranks(options, metrics)
+        self.draining = False
+
+    def check_model(self, name: str | None) -> None:
+        if name is not None and name != self.options.model_name:
+            message = f'there is no model "{name}"; this server has "{self.options.model_name}"'
+            raise ApiError(404, message, param="model", code="model_not_found")
+
+    def note_prompt(self, request: Request, prompt: object) -> None:
+        """Puts the prompt into the log's line for this request, if prompts are logged."""
+        if self.options.log_prompts:
+            request.scope["facts"]["prompt"] = prompt
+
+    def admit(self, generations: int) -> ModelFacts:
+        """Raises an error if the server takes no further request now."""
+        if self.draining or self.ranks.state is State.STOPPED:
+            raise unavailable("the server is shutting down")
+        if self.ranks.facts is None:
+            raise unavailable("the model is being loaded")
+        if generations > self.options.max_requests:
+            raise invalid(f"{generations} prompts; this server takes {self.options.max_requests} at a time", "prompt")
+        if self.ranks.open_requests + generations > self.options.max_requests:
+            message = f"{self.ranks.open_requests} requests are running or waiting; try again later"
+            raise ApiError(429, message, code="too_many_requests", headers={"Retry-After": "1"})
+        return self.ranks.facts
+
+    def start(self, body: SamplingRequest, prompts: Sequence[list[int]], limits: Limits) -> Answers:
+        """Submits the prompts. The answers must be released."""
+        facts = self.admit(len(prompts))
+        samples = body.n or 1
+        wanted = [self._engine_options(body, prompt, limits, facts) for prompt in prompts]
+        mailbox = Mailbox()
+        stops = body.stops()
+        choices = [Choice(self.texts, stops) for _ in range(samples * len(prompts))]
+        answers = Answers(self.ranks, mailbox, choices, self.options.request_seconds)
+        for index, (prompt, options) in enumerate(zip(prompts, wanted, strict=True)):
+            answers.add(self.ranks.submit(prompt, options, samples, mailbox, index * samples))
+        return answers
+
+    def _engine_options(
+        self, body: SamplingRequest, prompt: list[int], limits: Limits, facts: ModelFacts
+    ) -> dict[str, object]:
+        if body.stream_options is not None and not body.stream:
+            raise invalid("stream_options needs stream", "stream_options")
+        options: dict[str, object] = {
+            "temperature": 1.0 if body.temperature is None else body.temperature,
+            # Restarted ranks need the same seed.
+            "seed": secrets.randbits(64) if body.seed is None else body.seed & (1 << 64) - 1,
+            "stop_tokens": facts.stop_tokens,
+            "max_new_tokens": self._max_new_tokens(prompt, limits, facts),
+        }
+        options |= {name: value for name in _SAME_NAMES if (value := getattr(body, name)) is not None}
+        if biases := body.biases():
+            options["biases"] = biases
+        if limits.logprobs is not None:
+            options["logprobs"] = limits.logprobs
+        return options
+
+    def _max_new_tokens(self, prompt: list[int], limits: Limits, facts: ModelFacts) -> int:
+        left = facts.max_context - len(prompt)
+        if left < 1 or (limits.max_tokens is not None and limits.max_tokens > left):
+            asked = "" if limits.max_tokens is None else f" and {limits.max_tokens} tokens of an answer"
+            raise invalid(
+                f"a prompt of {len(prompt)} tokens{asked} exceed the context of {facts.max_context} tokens",
+                limits.param,
+                "context_length_exceeded",
+            )
+        most = self.options.max_tokens
+        if limits.max_tokens is not None and most is not None and limits.max_tokens > most:
+            raise invalid(f"{limits.max_tokens} tokens; this server generates at most {most}", limits.param)
+        return min(limit for limit in (left, limits.max_tokens, most) if limit is not None)

@@ -1,0 +1,19 @@
+"""Servers that the tests of a module share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served_model import ServedModel, make_endless, served
+
+
+@pytest.fixture(scope="module")
+def server(text_model) -> Iterator[ServedModel]:
+    """The model of text_model.py on two ranks."""
+    with served(text_model.path, ranks=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def endless(text_model, tmp_path_factory) -> Path:
+    return make_endless(text_model, tmp_path_factory.mktemp("endless"))

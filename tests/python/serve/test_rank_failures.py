@@ -1,0 +1,202 @@
+"""Ranks die or stand still under load: clients get the same tokens as without, and nothing is left behind."""
+
+import os
+import signal
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from accord_command import is_running, process_state, wait_until
+from served_model import ServedModel, served
+
+openai = pytest.importorskip("openai")
+TOKENS = 600
+OPTIONS = {"max_tokens": TOKENS, "temperature": 1.5, "stream": True}
+
+
+def client_of(server: ServedModel) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120)
+
+
+def ready_status(server: ServedModel) -> int:
+    try:
+        with urllib.request.urlopen(f"{server.url}/ready", timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+class Reader(threading.Thread):
+    """Reads one streamed answer."""
+
+    def __init__(self, server: ServedModel, **options: object):
+        super().__init__(daemon=True)
+        self.server = server
+        self.options = OPTIONS | {"model": server.name, "prompt": "One"} | options
+        self.texts = [""] * self.options.get("n", 1)
+        self.ends: list[str] = []
+        self.error: Exception | None = None
+        self.events = 0
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with client_of(self.server) as client:
+                for event in client.completions.create(**self.options):
+                    (choice,) = event.choices
+                    self.texts[choice.index] += choice.text
+                    self.events += 1
+                    if choice.finish_reason:
+                        self.ends.append(choice.finish_reason)
+        except Exception as error:
+            self.error = error
+
+    def result(self) -> list[str]:
+        self.join(120)
+        assert not self.is_alive()
+        assert self.error is None, self.error
+        assert self.ends == ["length"] * len(self.texts)
+        return self.texts
+
+
+@pytest.fixture(scope="module")
+def server(endless):
+    with served(endless, "--cache-tokens", 8192, "--stall-seconds", 3, ranks=2) as running:
+        yield running
+
+
+REQUESTS = [
+    {"seed": 1},
+    {"seed": 2, "n": 3, "max_tokens": 200},
+    {"seed": 3, "frequency_penalty": 1.5, "presence_penalty": 1.0, "extra_body": {"repetition_penalty": 1.3}},
+    {"seed": 4, "temperature": 0, "prompt": "The quick brown"},
+]
+
+
+@pytest.fixture(scope="module")
+def expected(server) -> list[list[str]]:
+    """The answers of a run in which nothing fails."""
+    return [Reader(server, **request).result() for request in REQUESTS]
+
+
+def readers_with_answers(server: ServedModel) -> list[Reader]:
+    """Sends all requests, and returns once each of them has a part of its answer."""
+    readers = [Reader(server, **request) for request in REQUESTS]
+    for reader in readers:
+        wait_until(lambda reader=reader: reader.events >= 8 or not reader.is_alive(), "each stream has begun")
+    assert all(reader.is_alive() for reader in readers)
+    return readers
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_answers_continue_with_the_same_tokens_after_a_rank_was_killed(server, expected, rank):
+    starts = len(server.events("ready"))
+    readers = readers_with_answers(server)
+    os.kill(server.rank_process(rank), signal.SIGKILL)
+    assert [reader.result() for reader in readers] == expected
+    assert len(server.events("ready")) == starts + 1
+    assert server.events("ready")[-1]["resumed"] == len(REQUESTS)
+    assert ready_status(server) == 200
+
+
+def test_answers_survive_several_deaths(server, expected):
+    readers = readers_with_answers(server)
+    for rank in (1, 0, 1):
+        starts = len(server.events("ready"))
+        os.kill(server.rank_process(rank), signal.SIGKILL)
+        server.wait_ready(starts + 1)
+    assert [reader.result() for reader in readers] == expected
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_stands_still_is_replaced(server, expected, rank):
+    starts = len(server.events("ready"))
+    readers = readers_with_answers(server)
+    stopped = server.rank_process(rank)
+    os.kill(stopped, signal.SIGSTOP)
+    assert [reader.result() for reader in readers] == expected
+    assert "no progress for 3 s" in server.events("ranks_ended")[-1]["reason"]
+    assert len(server.events("ready")) == starts + 1
+    assert not is_running(stopped)
+
+
+def test_not_ready_while_ranks_start_again_and_new_requests_wait(server, expected):
+    starts = len(server.events("ready"))
+    os.kill(server.rank_process(1), signal.SIGKILL)
+    wait_until(lambda: ready_status(server) == 503 or len(server.events("ready")) > starts, "not ready")
+    reader = Reader(server, **REQUESTS[3])
+    assert reader.result() == expected[3]
+    assert ready_status(server) == 200
+
+
+def test_nothing_is_left_of_ranks_that_died(server, expected):
+    def shared_segments() -> int:
+        return sum(1 for _ in Path("/dev/shm").iterdir())
+
+    segments, descriptors = shared_segments(), None
+    for _ in range(4):
+        starts = len(server.events("ready"))
+        before = server.rank_processes()
+        os.kill(before[1], signal.SIGKILL)
+        server.wait_ready(starts + 1)
+        assert not any(is_running(process) for process in before.values())
+        assert Reader(server, **REQUESTS[3]).result() == expected[3]
+        count = wait_until(lambda: server.descriptors(), "the descriptors are counted")
+        if descriptors is not None:
+            wait_until(lambda limit=descriptors: server.descriptors() <= limit, "descriptors are closed")
+        descriptors = count if descriptors is None else descriptors
+    assert shared_segments() <= segments
+    assert len(server.rank_processes()) == 2
+
+
+def test_no_rank_outlives_a_server_that_was_killed(endless):
+    with served(endless, ranks=2) as server:
+        reader = Reader(server, seed=1, max_tokens=4000)
+        wait_until(lambda: reader.events >= 4, "the stream has begun")
+        ranks = server.rank_processes()
+        assert len(ranks) == 2
+        os.kill(ranks[1], signal.SIGSTOP)  # which would not notice that the others end
+        server.process.kill()
+        server.process.wait(10)
+        wait_until(lambda: not any(is_running(process) for process in ranks.values()), "all ranks have ended")
+        reader.join(30)
+        assert reader.error is not None
+
+
+def test_a_request_that_the_ranks_never_survive_is_a_503(endless):
+    """Ranks that are killed whenever they become ready, before a token."""
+    with served(endless, ranks=1) as server:
+        os.kill(server.rank_process(0), signal.SIGSTOP)  # so that no token arrives
+        reader = Reader(server, seed=1)
+        wait_until(lambda: open_requests(server) == 1, "the request has arrived")
+        known = set()
+        while reader.is_alive():
+            process = wait_until(
+                lambda: next(iter(set(server.rank_processes().values()) - known), None) or not reader.is_alive(),
+                "a new rank",
+            )
+            if process is True:
+                break
+            known.add(process)
+            os.kill(process, signal.SIGKILL)
+        assert isinstance(reader.error, openai.InternalServerError)
+        assert reader.error.status_code == 503
+        server.wait_ready()
+
+
+def open_requests(server: ServedModel) -> int:
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return int(float(next(line for line in lines if line.startswith("accord_open_requests ")).split()[1]))
+
+
+def test_a_server_whose_rank_stands_still_ends_after_sigterm(endless):
+    with served(endless, ranks=1) as server:
+        process = server.rank_process(0)
+        os.kill(process, signal.SIGSTOP)
+        wait_until(lambda: process_state(process) == "T", "the rank has stopped")
+        assert server.stop() == 0
+        assert not is_running(process)

@@ -1,0 +1,123 @@
+"""A running `accord serve`, for tests that use it as clients do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from accord_command import end, process_state, program_environment, start_accord, wait_until
+
+import accord
+
+
+class ServedModel:
+    def __init__(self, package: Path, *options: object, ranks: int = 1, **environment: str):
+        self.process = start_accord(
+            *("serve", package, "--port", 0, "--ranks", ranks, *options),
+            env=program_environment(**environment),
+            stdout=subprocess.DEVNULL,
+        )
+        self.log: list[dict] = []
+        self.other_lines: list[str] = []
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        listening = wait_until(lambda: self.events("listening") or self.process.poll() is not None, "the server starts")
+        assert listening is not True, self.other_lines
+        self.url = self.events("listening")[0]["url"]
+        self.name = self.events("listening")[0]["model"]
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                self.log.append(json.loads(line))
+            except ValueError:
+                self.other_lines.append(line)
+
+    def events(self, name: str) -> list[dict]:
+        return [line for line in list(self.log) if line["event"] == name]
+
+    def wait_ready(self, times: int = 1) -> ServedModel:
+        """Waits until the ranks have become ready so many times."""
+        wait_until(lambda: len(self.events("ready")) >= times, f"the ranks are ready for the {times}. time")
+        return self
+
+    def rank_process(self, rank: int) -> int:
+        """Returns the process id of a running rank."""
+        found = wait_until(lambda: self.rank_processes().get(rank), f"rank {rank} runs")
+        return found
+
+    def rank_processes(self) -> dict[int, int]:
+        """Returns the process ids of the running ranks of this server, by rank."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+                if b"accord.serve.worker" not in command or b"--no-python" in command:
+                    continue
+                variables = dict(
+                    entry.split("=", 1) for entry in (folder / "environ").read_text().split("\0") if "=" in entry
+                )
+                if self._descends(int(folder.name)) and process_state(int(folder.name)) not in "ZX":
+                    found[int(variables["RANK"])] = int(folder.name)
+        return found
+
+    def _descends(self, process: int) -> bool:
+        while process > 1:
+            if process == self.process.pid:
+                return True
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        return False
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def stop(self, seconds: float = 30) -> int:
+        """Ends the server as a supervisor does; returns its exit code."""
+        self.process.terminate()
+        code = self.process.wait(seconds)
+        self.wait_log_end()
+        return code
+
+    def wait_log_end(self) -> None:
+        """Waits until the log of a server that has ended has been read."""
+        self._reader.join(30)
+
+
+@contextlib.contextmanager
+def served(package: Path, *options: object, **more) -> Iterator[ServedModel]:
+    """Serves a package while the block runs; the ranks are ready."""
+    server = ServedModel(package, *options, **more)
+    try:
+        yield server.wait_ready()
+    finally:
+        if server.process.poll() is None:
+            server.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.process.wait(20)
+        server.process.kill()
+        server.wait_log_end()
+        end(server.process)
+
+
+def make_endless(text_model, folder: Path) -> Path:
+    """Exports a model that never ends a text by itself, so that a generation takes as long as a test wants."""
+    from text_model import transformers
+
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=len(text_model.tokenizer),
+        max_position_embeddings=1 << 14,
+        eos_token_id=None,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    return accord.export(model, path=folder / "endless.accord", sharding="auto", tokenizer=text_model.path.parent)
