@@ -22,9 +22,10 @@ from accord.serve.options import ServeOptions
 
 __all__ = ["ModelFacts", "Ranks", "StartError", "State"]
 
-_MAX_STALLED_RESTARTS = 3
+_MAX_STALLED_RESTARTS = 5
 _FIRST_DELAY = 0.5  # seconds before another start if the last one failed; doubles
 _LONGEST_DELAY = 30.0
+_TURN_SECONDS = 0.005  # for messages of fast ranks, before the tasks that answer clients run
 
 
 class State(enum.Enum):
@@ -61,6 +62,7 @@ class Ranks:
         self._last_message = 0.0
         self._last_progress = 0.0
         self._last_steps = -1
+        self._new_tokens = 0  # of the current message
 
     @property
     def open_requests(self) -> int:
@@ -123,9 +125,14 @@ class Ranks:
         """Handles the messages of one start of the ranks until it ends; returns its exit code."""
         self._last_steps = -1  # not ready
         watchdog = asyncio.create_task(self._watch(job))
+        clock = asyncio.get_running_loop().time
+        turn_end = clock() + _TURN_SECONDS
         try:
             async for message in job.messages():
                 self._handle(message)
+                if clock() > turn_end:
+                    await asyncio.sleep(0)  # messages that have arrived are read without a pause
+                    turn_end = clock() + _TURN_SECONDS
         finally:
             watchdog.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -150,8 +157,10 @@ class Ranks:
     def _handle(self, message: dict) -> None:
         now = self._last_message = asyncio.get_running_loop().time()
         if "events" in message:
+            self._new_tokens = 0
             for event in message["events"]:
                 self._deliver(now, *event)
+            self._metrics.generated_tokens.inc(self._new_tokens)
             stats = message.get("stats")
             if message["events"] or (stats is not None and stats["steps"] != self._last_steps):
                 self._last_progress = now
@@ -207,7 +216,7 @@ class Ranks:
 
     def _count(self, now: float, generation: Generation, state: Sample) -> None:
         generation.stalled_restarts = 0
-        self._metrics.generated_tokens.inc()
+        self._new_tokens += 1
         if state.last_time:
             self._metrics.next_token.observe(now - state.last_time)
         else:

@@ -13,6 +13,7 @@ import os
 import resource
 import socket
 import ssl
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -58,12 +59,20 @@ def run_server(options: ServeOptions) -> None:
     cannot start."""
     keys = None if options.api_keys is None else ApiKeys(options.api_keys)
     if options.tls_certificate is not None:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_certificate, options.tls_key)
+        _check_certificate(options.tls_certificate, options.tls_key)
     texts = Texts(options.package)
     with _listen(options.host, options.port) as listening:
         _raise_descriptor_limit()
         redirect_logging()
         asyncio.run(_serve(options, Service(options, texts, Metrics()), keys, listening))
+
+
+def _check_certificate(certificate: Path, key: Path | None) -> None:
+    """Raises an error that names the files, unlike uvicorn's."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:
+        raise OSError(f"{' and '.join(map(str, filter(None, (certificate, key))))}: {error.strerror}") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
