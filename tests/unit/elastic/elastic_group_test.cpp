@@ -1,6 +1,8 @@
 // Elastic groups of threads that share a store in memory.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -13,6 +15,7 @@
 namespace accord {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr auto kLong = std::chrono::seconds(30);
@@ -167,6 +170,22 @@ TEST_F(ElasticGroups, AllRanksWaitForTheOthersEquallyLong) {
   together(3, [&](std::size_t i) { EXPECT_EQ(groups[i].form().status().code(), StatusCode::kTimeout); });
   // One after the other they would take three times as long.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 2 * kShort + kShort / 2);
+}
+
+TEST_F(ElasticGroups, AProcessThatCannotBeReachedIsNamed) {
+  ElasticOptions options = options_for(2, 2);
+  options.form_timeout = kShort;
+  std::string record;
+  {
+    ElasticGroup lost = open(options);
+    auto call = form(lost);
+    record = *store_->get("accord/elastic/elastic/member/1", kLong);
+    EXPECT_EQ(call.get().status().code(), StatusCode::kTimeout);
+  }
+  ASSERT_TRUE(store_->set("accord/elastic/elastic/member/1", record).ok());  // as if a network had hidden its end
+  ElasticGroup alone = open(options);
+  EXPECT_THAT(alone.form().status().message(),
+              AllOf(HasSubstr(fmt::format("process {} at ", ::getpid())), HasSubstr("cannot be reached")));
 }
 
 TEST_F(ElasticGroups, ARankThatDoesNotComeIsLeftOutAndMayComeLater) {
