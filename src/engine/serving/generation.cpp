@@ -35,7 +35,8 @@ Generation::Generation(std::shared_ptr<StepModel> model, std::shared_ptr<PlanCha
       queue_(std::make_shared<RequestQueue>(limits_, options.max_requests)),
       scheduler_(std::move(scheduler)),
       samplers_(static_cast<std::size_t>(options.sampling_threads), Sampler(limits_.vocabulary)),
-      pool_(options.sampling_threads) {}
+      pool_(options.sampling_threads),
+      stats_(scheduler_.stats()) {}
 
 Generation::~Generation() { (void)stop().ok(); }
 

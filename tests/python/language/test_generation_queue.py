@@ -133,6 +133,14 @@ def test_a_sample_that_cannot_be_resumed_is_rejected(model, options, message):
         model.generate("One", first_sample=1)
 
 
+def test_counters_are_complete_before_the_first_step(text_model):
+    with accord.load(text_model.path) as engine:
+        for _ in range(50):  # the loop's thread may or may not have begun
+            model = accord.LanguageModel.create(engine)
+            assert model.stats.blocks == model.stats.available_blocks == CONTEXT // 16
+            model.stop()
+
+
 def test_a_stopped_model_says_so(text_model):
     with accord.load(text_model.path) as engine:
         model = accord.LanguageModel.create(engine)
