@@ -86,7 +86,7 @@ async def detokenize(request: Request) -> Response:
 
 
 async def description(request: Request) -> Response:
-    return JSONResponse(openapi())
+    return JSONResponse(openapi(request.app.state.service.options.model_name))
 
 
 async def _api_error(request: Request, error: Exception) -> Response:

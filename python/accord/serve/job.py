@@ -81,7 +81,7 @@ class Job:
         try:
             await asyncio.wait_for(self._process.wait(), _END_SECONDS)
         except TimeoutError:
-            self._process.kill()
+            self._signal(signal.SIGKILL)
             await self._process.wait()
         self._writer.close()
         with contextlib.suppress(OSError):
@@ -90,8 +90,13 @@ class Job:
         return self._process.returncode or 0
 
     def terminate(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Process.send_signal() would look for the exit code first, and then asyncio would not find it.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
 
     async def _log_output(self) -> None:
         assert self._process.stdout is not None

@@ -53,10 +53,14 @@ _ERROR = {
 
 
 @functools.cache
-def openapi() -> dict:
+def openapi(model_name: str) -> dict:
+    """Returns the description of a server with this model."""
     _, schemas = models_json_schema(
         [(body, "validation") for body, _, _ in _BODIES.values()], ref_template="#/components/schemas/{model}"
     )
+    for schema in schemas["$defs"].values():
+        if "model" in schema["properties"]:
+            schema["properties"]["model"] = {"const": model_name, "type": "string"}
     paths: dict[str, dict] = {}
     for path, (body, summary, streamed) in _BODIES.items():
         reference = {"$ref": f"#/components/schemas/{body.__name__}"}

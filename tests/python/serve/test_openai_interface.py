@@ -364,4 +364,6 @@ def test_the_description_has_every_path_and_resolves(server):
     assert {"/v1/completions", "/v1/chat/completions", "/tokenize", "/ready"} <= set(description["paths"])
     for reference in re.findall(r'"\$ref":"#/components/schemas/([^"]*)"', text):
         assert reference in description["components"]["schemas"]
-    assert "temperature" in description["components"]["schemas"]["ChatRequest"]["properties"]
+    properties = description["components"]["schemas"]["ChatRequest"]["properties"]
+    assert properties["model"]["const"] == server.name
+    assert "temperature" in properties

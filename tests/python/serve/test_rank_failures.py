@@ -148,6 +148,7 @@ def test_nothing_is_left_of_ranks_that_died(server, expected):
         if descriptors is not None:
             wait_until(lambda limit=descriptors: server.descriptors() <= limit, "descriptors are closed")
         descriptors = count if descriptors is None else descriptors
+    assert not server.events("asyncio")  # no warning of it
     assert shared_segments() <= segments
     assert len(server.rank_processes()) == 2
 
