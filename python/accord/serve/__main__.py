@@ -14,7 +14,7 @@ def main() -> int:
         from accord.serve.ranks import StartError
         from accord.serve.server import run_server
     except ModuleNotFoundError as missing:
-        return _fail(f"needs the package {missing.name}: pip install 'accord[serve]'")
+        return _fail(f'needs the Python package {missing.name}; install accord with its extra "serve"')
     try:
         run_server(options)
     except (Error, OSError, StartError, ValueError) as error:

@@ -286,5 +286,5 @@ def test_an_invalid_option_is_named(text_model):
 def test_a_missing_python_package_is_named(text_model, tmp_path):
     (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('No module named uvicorn', name='uvicorn')\n")
     assert serve_fails(text_model.path, before=tmp_path) == (
-        "accord serve: needs the package uvicorn: pip install 'accord[serve]'"
+        'accord serve: needs the Python package uvicorn; install accord with its extra "serve"'
     )
