@@ -1,6 +1,7 @@
 """Encoder-decoder models answer as transformers does: in batches, on several ranks, with preempted requests."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -148,6 +149,16 @@ def test_shared_tables_are_stored_once(family):
     assert elements == sum(parameter.numel() for parameter in model.parameters())
     assert [file["name"] for file in manifest["files"]][:2] == ["graph.json", "encoder.json"]
     assert accord.verify(path) == []
+
+
+def test_damage_to_the_encoder_is_found(family, tmp_path):
+    _, path = family("bart")
+    damaged = shutil.copytree(path, tmp_path / "damaged.accord")
+    text = (damaged / "encoder.json").read_text()
+    (damaged / "encoder.json").write_text(text.replace('"layer": 0', '"layer": 7'))
+    assert [damage.file for damage in accord.verify(damaged)] == ["encoder.json"]
+    with pytest.raises(accord.Corrupt, match=r"encoder\.json: the graph .* is damaged"):
+        accord.load(damaged)
 
 
 def test_quantized_weights(family, tmp_path):
