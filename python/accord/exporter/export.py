@@ -161,7 +161,7 @@ def export(
             replace_attention(program, model, facts.max_context)
         decomposed = decompose(program)
         if options is not None:
-            compiled = _compiled_in_parts(program, example_inputs, options, facts is not None)
+            compiled = _compiled_in_parts(program, example_inputs, options)
             if compiled is not None:
                 if check:
                     check_smallest(traced, decomposed, example_inputs)
@@ -258,13 +258,9 @@ def _check_output_names(names: Sequence[str], traced: TracedGraph) -> None:
 
 
 def _compiled_in_parts(
-    program: torch.export.ExportedProgram, example_inputs: tuple, options: Mapping[str, object], is_language_model: bool
+    program: torch.export.ExportedProgram, example_inputs: tuple, options: Mapping[str, object]
 ) -> CompiledModule | None:
     """Returns the program compiled with these options, or None if one engine runs all of it."""
-    if is_language_model:
-        raise ExportError(
-            "a language model that is exported without example_inputs is one engine, and takes no options"
-        )
     # Compiled only to find the ops that engines support, so nothing is cached.
     compiled = accord_compile(program, example_inputs, {**options, "engine_cache": False})
     return compiled if compiled.report.ops("pytorch") or compiled.graph.computes_numbers() else None
