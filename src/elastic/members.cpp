@@ -263,7 +263,11 @@ Result<std::optional<Round>> Members::wait_for_round(const std::string& handle, 
         }
         break;
       case Decision::Kind::kFollow:
-        if (std::exchange(leader, decision.leader) != decision.leader) deadline = Deadline::in(twice);
+        if (std::exchange(leader, decision.leader) != decision.leader) {
+          deadline = Deadline::in(twice);
+          records_.erase(leader);  // it may have given up since it was read
+          break;
+        }
         if (deadline.passed()) {
           if (others_work()) {
             ranks = Deadline::in(timeout);
