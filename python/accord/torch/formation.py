@@ -47,12 +47,16 @@ def base_of(comm: accord.Communicator | NotFormed) -> accord.Communicator:
 
 
 def after_failure(
-    before: accord.Communicator | NotFormed, make_base: Callable[[], accord.Communicator] | None
+    before: accord.Communicator | NotFormed,
+    failure: BaseException,
+    make_base: Callable[[], accord.Communicator] | None,
 ) -> accord.Communicator | NotFormed:
     """Returns what a group has after a reconfiguration failed: what it had before it, or a new base if abort() closed
     that.
 
-    make_base: creates a communicator of this rank alone; None: the group has ended, and needs no base."""
-    if base_of(before).state != "closed" or make_base is None:
+    failure: the reconfiguration's, which may be Closed before close() has ended. make_base: creates a communicator of
+    this rank alone; None: the group has ended, and needs no base."""
+    is_closed = isinstance(failure, accord.Closed) or base_of(before).state == "closed"
+    if not is_closed or make_base is None:
         return before
     return NotFormed(make_base(), before.rank, before.size, "the reconfiguration was aborted")

@@ -98,7 +98,7 @@ class ReconfigurableProcessGroup(ProcessGroup):
                 self._form(base, uuid, handles, timeout)
             except BaseException as error:
                 failure = error.with_traceback(None)  # which would keep a communicator that is not used
-                self._comm = after_failure(before, None if self._is_shut_down else self._make_base)
+                self._comm = after_failure(before, failure, None if self._is_shut_down else self._make_base)
             finally:
                 self._reconfiguring.release()
                 work.finish(failure)

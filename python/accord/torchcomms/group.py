@@ -209,9 +209,9 @@ class Group(TorchCommBackend):
             self._communicator = NotFormed(base, before.rank, before.size, why, is_forming=True)
             try:
                 formed = base.reconfigure(str(uuid), handles, timeout=timeout or self._timeout)
-            except BaseException:
+            except BaseException as failure:
                 if not self._finalized:
-                    self._communicator = after_failure(before, self._alone)
+                    self._communicator = after_failure(before, failure, self._alone)
                 raise
             if self._finalized:
                 formed.close()

@@ -67,7 +67,7 @@ Result<RankProcess> LocalRanks::start_rank(int local_rank, int restart) {
   const std::vector<int>& processors = processors_[static_cast<std::size_t>(local_rank)];
   RankRequest request;
   request.program = job_.program;
-  request.environment = rank_environment(job_, start_, local_rank, restart, cores_of_rank(processors, job_.ranks_here));
+  request.environment = rank_environment(job_, start_, local_rank, cores_of_rank(processors, job_.ranks_here));
   request.processors = processors;
   request.prefix = fmt::format("[{}] ", rank);
   request.gets_input = rank == 0 && restart == 0 && isatty(STDIN_FILENO) == 0;

@@ -11,7 +11,7 @@
 
 namespace accord::cli {
 
-std::map<std::string, std::string> rank_variables(const Job& job, const Start& start, int local_rank, int restart) {
+std::map<std::string, std::string> rank_variables(const Job& job, const Start& start, int local_rank) {
   std::map<std::string, std::string> variables;
   const std::string rank = std::to_string(start.first_rank + local_rank);
   const std::string world_size = std::to_string(start.world_size);
@@ -26,7 +26,7 @@ std::map<std::string, std::string> rank_variables(const Job& job, const Start& s
   variables["ROLE_WORLD_SIZE"] = world_size;
   variables["MASTER_ADDR"] = start.master_host;
   variables["MASTER_PORT"] = std::to_string(start.master_port);
-  variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(start.generation + restart);
+  variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(start.generation);
   variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = job.run_id;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = start.hosts_torch_store ? "True" : "False";
@@ -39,8 +39,8 @@ std::map<std::string, std::string> rank_variables(const Job& job, const Start& s
   return variables;
 }
 
-std::vector<std::string> rank_environment(const Job& job, const Start& start, int local_rank, int restart, int cores) {
-  std::map<std::string, std::string> variables = rank_variables(job, start, local_rank, restart);
+std::vector<std::string> rank_environment(const Job& job, const Start& start, int local_rank, int cores) {
+  std::map<std::string, std::string> variables = rank_variables(job, start, local_rank);
   variables.merge(process_environment());
   if (!job.elastic) variables.erase("ACCORD_ELASTIC");  // that of a job around this one
   variables.try_emplace("OMP_NUM_THREADS", std::to_string(cores));
