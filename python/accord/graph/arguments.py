@@ -29,6 +29,19 @@ def renamed(argument, old: str, new: str):
     return argument
 
 
+def read_by(node: dict) -> set[str]:
+    """Returns the names of the values that a node reads."""
+    return {name for argument in node["arguments"].values() for name in values_in(argument)}
+
+
+def with_new_names(node: dict, new_names: dict[str, str]) -> dict:
+    """Returns the node with the values in `new_names` renamed in its arguments."""
+    arguments = node["arguments"]
+    for old in read_by(node) & new_names.keys():
+        arguments = {key: renamed(value, old, new_names[old]) for key, value in arguments.items()}
+    return {**node, "arguments": arguments}
+
+
 def equal(given, default) -> bool:
     """Returns True if an argument equals its default, where 1 is not equal to True."""
     if isinstance(given, bool) or isinstance(default, bool):

@@ -6,7 +6,7 @@ A flattened dimension of tokens and heads has no contiguous part for each rank, 
 
 from __future__ import annotations
 
-from accord.graph.arguments import renamed, values_in
+from accord.graph.arguments import read_by, renamed, with_new_names
 
 VIEW = "aten.view.default"
 ELEMENTWISE = {
@@ -33,14 +33,14 @@ class Unflattening:
         self.outputs = set(outputs)
         self.in_shape: dict[str, str] = {}  # value [rows, width] -> the same value [.., width]
         self.views: dict[str, dict] = {}  # value [rows, width] that is not computed yet -> the node that makes it
-        self.renamed: dict[str, str] = {}
+        self.renamed: dict[str, str] = {}  # views that have a value's own shape: that value
         self.nodes: list[dict] = []
 
     def run(self) -> list[dict]:
         for node in self.given:
             if node["op"] == VIEW and self._flattens(node):
                 continue
-            read = {name for argument in node["arguments"].values() for name in values_in(argument)}
+            read = read_by(node)
             flat = read & self.in_shape.keys()
             if flat and self._is_for_each_row(node, flat, read):
                 self._compute_in_shape(node, flat)
@@ -49,20 +49,14 @@ class Unflattening:
             else:
                 self._add(node, flat)
         for name in self.views.keys() & self.outputs:
-            self.nodes.append(self._with_new_names(self.views[name]))
+            self.nodes.append(with_new_names(self.views[name], self.renamed))
         return self.nodes
-
-    def _with_new_names(self, node: dict) -> dict:
-        arguments = node["arguments"]
-        for old in {name for argument in arguments.values() for name in values_in(argument)} & self.renamed.keys():
-            arguments = {key: renamed(value, old, self.renamed[old]) for key, value in arguments.items()}
-        return {**node, "arguments": arguments}
 
     def _add(self, node: dict, flat: set[str]) -> None:
         """Adds a node that reads flattened values as they are."""
         for name in sorted(flat & self.views.keys()):
-            self.nodes.append(self._with_new_names(self.views.pop(name)))
-        self.nodes.append(self._with_new_names(node))
+            self.nodes.append(with_new_names(self.views.pop(name), self.renamed))
+        self.nodes.append(with_new_names(node, self.renamed))
 
     def _shape(self, name: str) -> list:
         return self.values[name]["shape"]
@@ -106,7 +100,7 @@ class Unflattening:
         if node["op"] == MEAN:
             arguments = {**arguments, "dim": [-1]}
         self.values[result["name"]] = result
-        self.nodes.append(self._with_new_names({**node, "arguments": arguments, "outputs": [result]}))
+        self.nodes.append(with_new_names({**node, "arguments": arguments, "outputs": [result]}, self.renamed))
         self.in_shape[output["name"]] = result["name"]
         view = {"self": {"value": result["name"]}, "size": output["shape"]}
         self.views[output["name"]] = {**node, "op": VIEW, "arguments": view}
@@ -118,4 +112,4 @@ class Unflattening:
             self.renamed[output["name"]] = source
         else:
             arguments = {**node["arguments"], "self": {"value": source}}
-            self.nodes.append(self._with_new_names({**node, "arguments": arguments}))
+            self.nodes.append(with_new_names({**node, "arguments": arguments}, self.renamed))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from accord.graph.arguments import renamed, values_in
+from accord.graph.arguments import read_by, renamed, values_in, with_new_names
 
 CAT, SPLIT, SLICE = "aten.cat.default", "aten.split_with_sizes.default", "aten.slice.Tensor"
 CONVOLUTION, RECURRENCE = "accord.causal_convolution.default", "accord.linear_recurrence.default"
@@ -48,7 +48,7 @@ class Separation:
         self.outputs = set(outputs)
         self.readers: dict[str, list[dict]] = {}
         for node in nodes:
-            for name in _read_by(node):
+            for name in read_by(node):
                 self.readers.setdefault(name, []).append(node)
         self.joined: dict[str, Joined] = {}
         self.renamed: dict[str, str] = {}  # results of splits: the parts that take their place
@@ -56,8 +56,8 @@ class Separation:
 
     def run(self) -> list[dict]:
         for node in self.given:
-            node = {**node, "arguments": self._with_parts(node["arguments"])}
-            name = next((name for name in _read_by(node) if name in self.joined), None)
+            node = with_new_names(node, self.renamed)
+            name = next((name for name in read_by(node) if name in self.joined), None)
             if name is None or not self._leads_to_splits(node, name, self.joined[name].dim, self.joined[name].seams()):
                 self._add(node)
             elif (cuts := self._cuts(node, name, self.joined[name].dim)) is not None:
@@ -66,11 +66,6 @@ class Separation:
             else:
                 self._compute_parts(node, name)
         return _with_numbered_states(self.nodes)
-
-    def _with_parts(self, arguments: dict) -> dict:
-        for old in {name for argument in arguments.values() for name in values_in(argument)} & self.renamed.keys():
-            arguments = {key: renamed(value, old, self.renamed[old]) for key, value in arguments.items()}
-        return arguments
 
     def _add(self, node: dict) -> None:
         self.nodes.append(node)
@@ -122,7 +117,7 @@ class Separation:
         than to compute, move or leave out other dimensions."""
         op, arguments = node["op"], node["arguments"]
         dims = len(self.values[name]["shape"])
-        others = _read_by(node) - {name}
+        others = read_by(node) - {name}
         if op == MULTIPLY and len(node["outputs"][0]["shape"]) == dims and not others & self.joined.keys():
             return dim
         if others and op != CONVOLUTION:
@@ -181,10 +176,6 @@ class Separation:
         arguments = {"self": {"value": name}, "dim": dim, "start": begin, "end": end}
         self.nodes.append({**node, "op": SLICE, "arguments": arguments, "outputs": [part]})
         return {"value": part["name"]}
-
-
-def _read_by(node: dict) -> set[str]:
-    return {name for argument in node["arguments"].values() for name in values_in(argument)}
 
 
 def _with_numbered_states(nodes: list[dict]) -> list[dict]:

@@ -12,7 +12,7 @@ from accord_command import is_running, process_state, wait_until
 from served_model import ServedModel, served
 
 openai = pytest.importorskip("openai")
-TOKENS = 600
+TOKENS = 4000  # which take longer than the beginning of all streams
 OPTIONS = {"max_tokens": TOKENS, "temperature": 1.5, "stream": True}
 
 
@@ -64,13 +64,13 @@ class Reader(threading.Thread):
 
 @pytest.fixture(scope="module")
 def server(endless):
-    with served(endless, "--cache-tokens", 8192, "--stall-seconds", 3, ranks=2) as running:
+    with served(endless, "--cache-tokens", 32768, "--stall-seconds", 3, ranks=2) as running:
         yield running
 
 
 REQUESTS = [
     {"seed": 1},
-    {"seed": 2, "n": 3, "max_tokens": 200},
+    {"seed": 2, "n": 3, "max_tokens": 1500},
     {"seed": 3, "frequency_penalty": 1.5, "presence_penalty": 1.0, "extra_body": {"repetition_penalty": 1.3}},
     {"seed": 4, "temperature": 0, "prompt": "The quick brown"},
 ]
