@@ -12,6 +12,7 @@ from accord_command import is_running, process_state, wait_until
 from served_model import ServedModel, served
 
 openai = pytest.importorskip("openai")
+pytestmark = pytest.mark.alone  # its ranks compute all the time
 TOKENS = 4000  # which take longer than the beginning of all streams
 OPTIONS = {"max_tokens": TOKENS, "temperature": 1.5, "stream": True}
 
