@@ -100,7 +100,7 @@ def test_jobs_of_different_sizes_at_one_port_do_not_connect(start):
     port = free_port()
     first = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
     assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
-    lonely = start(1, 3, MASTER_PORT=port, timeout=2)
+    lonely = start(1, 3, MASTER_PORT=port, timeout=5)
     assert "is the store of another job, which has 2 ranks" in next_line(lonely.stdout)
     other = [start(rank, 3, MASTER_PORT=port) for rank in range(3)]
     assert [next_line(rank.stdout) for rank in other] == ["ready\n"] * 3
