@@ -107,7 +107,7 @@ struct GenerationEvent {
 /// Called for each event of a request, in order, on the model's own thread; it should return quickly.
 using GenerationCallback = std::function<void(const GenerationEvent&)>;
 
-/// What a model has done since it was created, and what it has to do, as of its last step.
+/// The work that a model has done since it was created, and has still to do, as of its last step.
 struct GenerationStats {
   std::int32_t requests = 0;  ///< not ended
   std::int32_t waiting = 0;   ///< sequences

@@ -96,7 +96,7 @@ class LanguageModel {
   std::int32_t vocabulary() const;
   /// The tokens that end a text, as listed in the package: for GenerationRequest::stop_tokens.
   const std::vector<TokenId>& stop_tokens() const;
-  /// Whether requests have a source, which an encoder reads (T5, BART, Whisper).
+  /// True if requests have a source, which an encoder reads (T5, BART, Whisper).
   bool has_encoder() const;
   /// Rows of the longest source: its tokens, or the frames that an encoder of audio makes; 0 without an encoder.
   std::int32_t max_source() const;

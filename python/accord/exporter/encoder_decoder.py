@@ -157,8 +157,8 @@ class _SourceSteps(torch.nn.Module):
         run_decoder(self.language_model, torch.zeros(1, 1, dtype=torch.int64), states)
         if not self._attend.stored:
             raise ExportError(
-                f"{type(self.language_model).__name__} hands no cross attention over as transformers' AttentionInterface "
-                "lays down; an engine cannot keep the keys of others"
+                f"{type(self.language_model).__name__} hands no cross attention over as transformers' "
+                "AttentionInterface lays down; an engine cannot keep the keys of others"
             )
         return tuple(self._attend.stored)
 
@@ -333,6 +333,6 @@ def check_cross_attention(model: torch.nn.Module, document: dict) -> None:
     kept = sum(node["op"] == CROSS_ATTENTION for node in document["nodes"])
     if layers is not None and kept < layers:
         raise ExportError(
-            f"{type(model).__name__}: {kept} of {layers} decoder layers hand their cross attention over as transformers' "
-            "AttentionInterface lays down; an engine cannot keep the keys of others"
+            f"{type(model).__name__}: {kept} of {layers} decoder layers hand their cross attention over as "
+            "transformers' AttentionInterface lays down; an engine cannot keep the keys of others"
         )

@@ -66,8 +66,8 @@ def export(
     `example_inputs`: the tensors for forward(), by position; a dynamic dimension should have at least 2 elements.
     Without them, `model` is a causal language model of transformers, and the engine continues sequences: it takes
     input_ids [tokens], positions [tokens] and rows [rows], and returns logits [rows, vocabulary]. Or it is an
-    encoder-decoder model (T5, BART, Marian, Whisper): its encoder becomes a second graph of the package, which reads the
-    source of each request.
+    encoder-decoder model (T5, BART, Marian, Whisper): its encoder becomes a second graph of the package, which reads
+    the source of each request.
     `sharding`: which linear layers are divided among the ranks of a group, by pattern over module paths (`*` stands
     for any characters, the first match applies): {"encoder.layer.*.attention.self.query": accord.Column(unit=64),
     ...}. A unit stays together on a rank; for attention it is the size of a head. The strings "column" and "row" use

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch.nn import functional
 
-OPS = ("accord.causal_convolution.default", "accord.linear_recurrence.default")
+from accord.graph.joined import CONVOLUTION, RECURRENCE
+
+OPS = (CONVOLUTION, RECURRENCE)
 
 
 @torch.library.custom_op("accord::causal_convolution", mutates_args=())

@@ -37,8 +37,9 @@ class Window:
 
     def tensor_register(self, tensor: torch.Tensor, owning: bool = True) -> None:
         """Makes `tensor`, a dense CPU tensor, this rank's part. Collective; all ranks pass tensors of one dtype, but
-        may pass different sizes. The tensor's elements move to memory that the other ranks can reach, at the cost of one copy. Views of it that
-        exist already stay where they were. owning: keep a reference to the tensor until tensor_deregister()."""
+        may pass different sizes. The tensor's elements move to memory that the other ranks can reach, at the cost of
+        one copy. Views of it that exist already stay where they were. owning: keep a reference to the tensor until
+        tensor_deregister()."""
         if self._window is not None:
             raise self._error(accord.WrongState, "the window has a tensor already; call tensor_deregister() first")
         make_window = self._comm.window  # fails here if there is no group at present

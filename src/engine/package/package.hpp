@@ -177,7 +177,7 @@ class Package {
 
   const Manifest& manifest() const { return manifest_; }
   const Graph& graph() const { return graph_; }
-  /// Whether the package has the graph of an encoder.
+  /// True if the package has the graph of an encoder.
   bool has_encoder() const;
   const std::string& path() const { return path_; }
   /// Fails with kNotFound if there is no tensor of that name.

@@ -139,8 +139,8 @@ class Scheduler {
   Sequence& at(SequenceId id) { return sequences_[static_cast<std::size_t>(id)]; }
   const Sequence& at(SequenceId id) const { return sequences_[static_cast<std::size_t>(id)]; }
   bool before(SequenceId a, SequenceId b) const;
-  /// Whether blocks of the sequence may be those of another one with the same tokens: not if their keys and values also
-  /// depend on a source.
+  /// True if blocks of the sequence may be those of another one with the same tokens: not if their keys and values
+  /// also depend on a source.
   bool shares_prefixes(const Sequence& sequence) const {
     return options_.prefix_reuse == PrefixReuse::kOn && sequence.record->source_rows == 0;
   }

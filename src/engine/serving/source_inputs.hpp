@@ -16,7 +16,7 @@ namespace accord::engine {
 /// Returns the tensors as an engine takes them. They are only read.
 std::vector<TensorView> views_of(std::span<const SourceTensor> source);
 
-/// What an encoder takes as the source of a request. Immutable.
+/// The inputs that an encoder takes as the source of a request. Immutable.
 class SourceInputs {
  public:
   /// Fails with kCorrupt if the encoder stores nothing of a source.

@@ -17,7 +17,7 @@ from thread_ranks import on_threads  # noqa: E402
 import accord  # noqa: E402
 
 TYPES = ("mamba", "jamba", "qwen3_5_text", "lfm2", "bamba", "kimi_linear", "olmo_hybrid", "zamba2")
-# Those whose state layers "auto" divides: one of these layers, and the share of a cache that each of two ranks has. It
+# Types whose state layers "auto" divides: one of these layers, and the share of a cache that each of two ranks has. It
 # is more than half if both have all keys of attention, or those of a convolution.
 DIVIDED = {
     "mamba": ("backbone.layers.0.mixer", 0.5),
