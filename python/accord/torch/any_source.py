@@ -52,7 +52,11 @@ class AnySource:
                 self._waiting[tag].append(receive)
             else:
                 self._waiting[tag] = deque([receive])
-                threading.Thread(target=self._serve, args=(tag,), name="accord-receive", daemon=True).start()
+                try:
+                    threading.Thread(target=self._serve, args=(tag,), name="accord-receive", daemon=True).start()
+                except RuntimeError:  # the machine has no thread left
+                    del self._waiting[tag]
+                    raise
         return receive
 
     def _serve(self, tag: int) -> None:

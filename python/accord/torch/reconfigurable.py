@@ -89,10 +89,12 @@ class ReconfigurableProcessGroup(ProcessGroup):
             raise as_torch_error(accord.WrongState("the group is being reconfigured already"), self._global_ranks)
         before = self._comm
         base = base_of(before)
-        self._comm = NotFormed(base, before.rank, before.size, "the group is being reconfigured", is_forming=True)
         work = Background()
+        turn = threading.Lock()  # of the thread, or of this one if it cannot start it or is interrupted before
 
         def form() -> None:
+            if not turn.acquire(blocking=False):
+                return
             failure: BaseException | None = None
             try:
                 self._form(base, uuid, handles, timeout)
@@ -104,10 +106,12 @@ class ReconfigurableProcessGroup(ProcessGroup):
                 work.finish(failure)
 
         try:
+            self._comm = NotFormed(base, before.rank, before.size, "the group is being reconfigured", is_forming=True)
             threading.Thread(target=form, name="accord-reconfigure", daemon=True).start()
-        except BaseException:
-            self._comm = before
-            self._reconfiguring.release()
+        except BaseException:  # Ctrl-C may come when the thread runs already
+            if turn.acquire(blocking=False):
+                self._comm = before
+                self._reconfiguring.release()
             raise
         return Work(work, (), (), range(max(len(handles), before.size)))
 

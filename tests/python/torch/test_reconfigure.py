@@ -263,6 +263,45 @@ def test_ctrl_c_ends_a_reconfiguration_and_the_next_one_works(torch_ranks, tmp_p
     assert outcome.value == (1, 1)
 
 
+def interrupt_at_start(group, folder, is_started):
+    import threading
+
+    import accord.torch
+
+    dist.destroy_process_group()
+    options = accord.torch.Options(enable_reconfigure=True)
+    store = dist.FileStore(f"{folder}/store", 1)
+    dist.init_process_group("accord", store=store, rank=0, world_size=1, pg_options=options)
+    start, threads = threading.Thread.start, []
+
+    def interrupted_start(thread):
+        if is_started:
+            start(thread)
+        threads.append(thread)
+        raise KeyboardInterrupt
+
+    threading.Thread.start = interrupted_start
+    with accord.Communicator.alone() as silent:
+        try:
+            accord.torch.reconfigure("first", [accord.torch.reconfigure_handle(), silent.handle()])
+        except KeyboardInterrupt:
+            threading.Thread.start = start
+            if not is_started:  # a thread that starts after all does nothing
+                start(threads[0])
+            threads[0].join()
+            accord.torch.reconfigure("second", [accord.torch.reconfigure_handle()])
+            x = torch.ones(1)
+            dist.all_reduce(x)
+            return x.item(), dist.get_world_size()
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_ctrl_c_while_the_thread_starts_ends_a_reconfiguration(torch_ranks, tmp_path, is_started):
+    (outcome,) = torch_ranks(1).outcomes(interrupt_at_start, str(tmp_path), is_started)
+    assert outcome.error is None, outcome.error
+    assert outcome.value == (1, 1)
+
+
 def use_torchs_functions(group, support, folder):
     import datetime
 
