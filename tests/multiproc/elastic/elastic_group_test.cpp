@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "accord/elastic.hpp"
@@ -25,6 +27,7 @@ class ElasticProcesses : public ::testing::Test {
   struct Board {
     std::atomic<std::int64_t> steps = 0;
     std::atomic<bool> is_enough = false;
+    std::atomic<int> port = 0;  // of the store over TCP; 0: the processes use files
   };
 
   ElasticProcesses()
@@ -44,9 +47,23 @@ class ElasticProcesses : public ::testing::Test {
   static constexpr int kItems = 12;
   static std::int64_t state_after(std::int64_t steps) { return kItems * (kItems - 1) / 2 * (steps * (steps + 1) / 2); }
 
+  Result<std::shared_ptr<Store>> open_store() const {
+    if (board_->port == 0) return make_file_store(directory_.path());
+    return make_tcp_store(StoreRole::kClient, "127.0.0.1", board_->port, kLong);
+  }
+
+  /// Serves a store over TCP until it is killed.
+  int serve_store() const {
+    const Result<std::shared_ptr<Store>> store = make_tcp_store(StoreRole::kHost, "127.0.0.1", 0, kLong);
+    if (!store.ok()) return kBadCall;
+    const std::string url = (*store)->describe();
+    board_->port = std::stoi(url.substr(url.rfind(':') + 1));
+    while (true) pause();
+  }
+
   /// A process's life: takes part in groups until there was enough work.
   int work(int who, const ElasticOptions& elastic_options) const {
-    Result<std::shared_ptr<Store>> store = make_file_store(directory_.path());
+    Result<std::shared_ptr<Store>> store = open_store();
     if (!store.ok()) return kBadCall;
     Result<ElasticGroup> elastic = ElasticGroup::open(*store, elastic_options);
     if (!elastic.ok()) return kBadCall;
@@ -89,12 +106,15 @@ class ElasticProcesses : public ::testing::Test {
     }
   }
 
-  void await_steps(std::int64_t more) const {
-    const std::int64_t wanted = board_->steps + more;
-    for (const Deadline deadline = Deadline::in(kLong); board_->steps < wanted;) {
-      ASSERT_FALSE(deadline.passed()) << "no step within " << kLong.count() << " s";
+  static void await(const std::function<bool()>& is_so, std::string_view what) {
+    for (const Deadline deadline = Deadline::in(kLong); !is_so();) {
+      ASSERT_FALSE(deadline.passed()) << "not within " << kLong.count() << " s: " << what;
       std::this_thread::yield();
     }
+  }
+  void await_steps(std::int64_t more) const {
+    const std::int64_t wanted = board_->steps + more;
+    await([&] { return board_->steps >= wanted; }, "a step ends");
   }
 
   const TemporaryDirectory directory_;
@@ -148,6 +168,29 @@ TEST_F(ElasticProcesses, AStoppedRankIsLeftOutAndComesBack) {
   await_steps(20);
   board_->is_enough = true;
   EXPECT_EQ(processes.wait_all(Deadline::in(kLong)), std::vector<int>(3, kFine));
+}
+
+TEST_F(ElasticProcesses, AStoppedHostOfTheStoreIsWaitedFor) {
+  ProcessRanks host(1, [&](Rank) { return serve_store(); });
+  await([&] { return board_->port != 0; }, "the store is served");
+  const auto stop_host = [&] {
+    host.kill(0, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(7));  // longer than the answer to get() is waited for
+    host.kill(0, SIGCONT);
+  };
+  ProcessRanks first(1, [&](Rank) { return work(0, options(2, 2)); });
+  Result<std::shared_ptr<Store>> store = open_store();
+  ASSERT_TRUE(store.ok());
+  await([&] { return *(*store)->add("accord/elastic/elastic/ids", 0) == 1; }, "the first process takes part");
+  stop_host();
+  ProcessRanks second(1, [&](Rank) { return work(1, options(2, 2)); });
+  await_steps(20);
+  stop_host();
+  await_steps(20);
+  board_->is_enough = true;
+  EXPECT_EQ(first.wait(0, Deadline::in(kLong)), kFine);
+  EXPECT_EQ(second.wait(0, Deadline::in(kLong)), kFine);
+  host.kill(0, SIGKILL);
 }
 
 }  // namespace
