@@ -47,7 +47,7 @@ class ReconfigurableProcessGroup(ProcessGroup):
     ) -> None:
         """make_base: creates a communicator of this rank alone. rank, size: those that the program passed. They count
         until the first reconfigure()."""
-        why = "the group is not formed yet; call torch.distributed._reconfigure() first"
+        why = "the group is not formed yet; call torch.distributed._reconfigure() or form() of its ElasticGroup first"
         self._make_base = make_base
         self._window_bytes = window_bytes
         self._reconfiguring = threading.Lock()
