@@ -364,7 +364,8 @@ class Communicator {
 
   /// Ends every pending and later call on all ranks with kAborted and `reason`. The same happens to groups that this
   /// rank has made from this one by split(), split_ranks() or a mesh, and to theirs; not to those of grow(), shrink()
-  /// and reconfigure(), which are this one's successors. May be called from any thread at any time.
+  /// and reconfigure(), which are this one's successors; a reconfigure() in progress goes on, and close() ends it. May
+  /// be called from any thread at any time.
   void abort(std::string_view reason);
   /// Leaves the group: later calls return kClosed, and a peer that waits for this rank gets kPeerLost. Idempotent.
   void close();
