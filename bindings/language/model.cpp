@@ -125,7 +125,8 @@ the package is not a language model, InvalidArgument for invalid options, Resour
 prompt: token ids, as a list or as an array or tensor of one dimension. For a model with an encoder, the beginning of
 the answer; if it is empty, the package's start tokens.
 source: for a model with an encoder, its input: token ids, an array or tensor without a batch dimension, or a list of
-arrays if it takes several.
+arrays if it takes several. For a model that reads images, their pixels; the prompt has the source_token as often as the
+encoder makes rows of them.
 
 Options: max_new_tokens, temperature (0: the best token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
 frequency_penalty, biases (token -> number that is added to its logit), seed, stop_tokens, stop_sequences, samples,
@@ -187,7 +188,11 @@ NotFound if the package has no tokenizer, or no chat format for messages.)")
           "The tokens that end a text, as listed in the package.")
       .def_prop_ro(
           "has_encoder", [](ModelHandle& self) { return self.use().has_encoder(); },
-          "Whether requests have a source, which an encoder reads.")
+          "Whether each request has a source that all tokens attend to.")
+      .def_prop_ro(
+          "source_token", [](ModelHandle& self) { return self.use().source_token(); },
+          "The token of prompts that stands for a row of the source, which an encoder of images makes; None for other "
+          "models.")
       .def_prop_ro(
           "max_source", [](ModelHandle& self) { return self.use().max_source(); },
           "Rows of the longest source, such as its tokens; 0 without an encoder.")

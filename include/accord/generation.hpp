@@ -65,7 +65,9 @@ struct SourceTensor {
 struct GenerationRequest {
   std::vector<TokenId> prompt = {};
   /// For a model with an encoder: the encoder's inputs, in its order. Each token attends to all of them. The prompt is
-  /// then the beginning of the answer; if it is empty, it consists of the package's start tokens.
+  /// then the beginning of the answer; if it is empty, it consists of the package's start tokens. For an encoder of
+  /// images (LanguageModel::source_token()), the prompt has as many of these tokens as the encoder makes rows; a prompt
+  /// without them has no source.
   std::vector<SourceTensor> source = {};
   SamplingOptions sampling = {};
   std::optional<int> max_new_tokens = {};  ///< absent: as many as fit into the context and the cache

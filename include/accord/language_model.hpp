@@ -96,9 +96,13 @@ class LanguageModel {
   std::int32_t vocabulary() const;
   /// The tokens that end a text, as listed in the package: for GenerationRequest::stop_tokens.
   const std::vector<TokenId>& stop_tokens() const;
-  /// True if requests have a source, which an encoder reads (T5, BART, Whisper).
+  /// True if each request has a source that all tokens attend to (T5, BART, Whisper).
   bool has_encoder() const;
-  /// Rows of the longest source: its tokens, or the frames that an encoder of audio makes; 0 without an encoder.
+  /// The token of prompts that stands for a row of the source, which an encoder of images makes (LLaVA, SmolVLM);
+  /// nullopt for other models.
+  std::optional<TokenId> source_token() const;
+  /// Rows of the longest source: its tokens, the frames that an encoder of audio makes, or the rows that one of images
+  /// makes; 0 without an encoder.
   std::int32_t max_source() const;
   /// The tokens that an answer begins with, as listed in the package; none without an encoder.
   const std::vector<TokenId>& start_tokens() const;

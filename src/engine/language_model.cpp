@@ -199,7 +199,10 @@ std::int32_t LanguageModel::vocabulary() const { return state_->model->limits().
 const std::vector<TokenId>& LanguageModel::stop_tokens() const {
   return state_->engine->model().language_model->stop_tokens;
 }
-bool LanguageModel::has_encoder() const { return state_->engine->encoder() != nullptr; }
+bool LanguageModel::has_encoder() const { return state_->engine->encoder() != nullptr && !source_token(); }
+std::optional<TokenId> LanguageModel::source_token() const {
+  return state_->engine->model().language_model->source_token;
+}
 std::int32_t LanguageModel::max_source() const { return state_->model->limits().max_source; }
 const std::vector<TokenId>& LanguageModel::start_tokens() const {
   return state_->engine->model().language_model->start_tokens;

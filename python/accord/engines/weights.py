@@ -71,7 +71,11 @@ def _encoder_of(package: Path, manifest: dict):
         return None
     facts = manifest["language_model"]
     return LanguageModelFacts(
-        facts["max_context"], facts["stop_tokens"], {file.name: file.read_bytes()}, facts["start_tokens"]
+        facts["max_context"],
+        facts["stop_tokens"],
+        {file.name: file.read_bytes()},
+        facts.get("start_tokens"),
+        facts.get("source_token"),
     )
 
 

@@ -17,7 +17,7 @@ rows each; values are dropped after their last use.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 import torch
@@ -47,8 +47,10 @@ class Sequence:
 
     ids: torch.Tensor
     positions: torch.Tensor  # as an engine counts them
-    logits: torch.Tensor
+    logits: torch.Tensor | None = None
     states: torch.Tensor | None = None  # of the encoder that it attends to
+    rows: torch.Tensor | None = None  # that take the places of embeddings
+    index: torch.Tensor | None = None  # which of `rows` takes each token's, -1 for none
     modules: dict[str, torch.Tensor] = field(default_factory=dict)  # leading elements of each module's output, in order
 
 
@@ -58,35 +60,54 @@ def check_language_model(
     traced: TracedGraph,
     longest: int,
     states: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None),
+    rows: torch.Tensor | None = None,
 ) -> None:
     """Raises ExportError if the program differs from its model, or if its rows depend on other rows. `model`: in the
     state that it had before tracing. `longest`: the largest number of tokens that it takes. `states`: of an encoder,
-    for two sources of the same number of rows."""
+    for two sources of the same number of rows. `rows`: 3 of an encoder that take the places of embeddings."""
     config = config_of(model)
     padding = getattr(config, "pad_token_id", None)
     ordinary = torch.tensor([id for id in range(min(config.vocab_size, 1 << 16)) if id != padding] or [0])
     chosen = torch.randint(len(ordinary), (2, min(LENGTH, longest)), generator=torch.Generator().manual_seed(0))
     first, second = ordinary[chosen]
     begins = longest - len(second) if takes_positions(model) else 0
-    sequences = [_run_model(model, first, 0, states[0]), _run_model(model, second, begins, states[1])]
+    inputs = [
+        Sequence(ids, torch.arange(begin, begin + len(ids)), states=one, rows=rows, index=_places(rows, ids, at))
+        for at, (ids, begin, one) in enumerate([(first, 0, states[0]), (second, begins, states[1])])
+    ]
+    sequences = [_run_model(model, sequence) for sequence in inputs]
     lockstep = _Lockstep(type(model).__name__, traced, sequences)
     for sequence, given, modules in zip(sequences, lockstep.run(), lockstep.modules, strict=True):
         _compare_logits(model, sequence, given, modules)
 
 
-def _run_model(model: torch.nn.Module, ids: torch.Tensor, begins: int, states: torch.Tensor | None) -> Sequence:
+def _places(rows: torch.Tensor | None, ids: torch.Tensor, sequence: int) -> torch.Tensor | None:
+    """Returns which of `rows` takes the place of each token: all of them in the first sequence, one in the second."""
+    if rows is None:
+        return None
+    index = torch.full_like(ids, -1)
+    index[2:5] = torch.tensor([0, 1, 2] if sequence == 0 else [-1, 1, -1])[: len(index[2:5])]
+    return index
+
+
+def _run_model(model: torch.nn.Module, sequence: Sequence) -> Sequence:
+    """Returns the sequence with the model's results."""
+    ids, begins = sequence.ids, int(sequence.positions[0])
     modules: dict[str, torch.Tensor] = {}
     hooks = [
         module.register_forward_hook(lambda _, __, output, name=name: _keep_output(modules, name, output))
         for name, module in model.named_modules()
     ]
-    positions = torch.arange(begins, begins + len(ids))
-    given = {"position_ids": positions[None] + first_position(model)} if begins else {}
+    given = {"position_ids": sequence.positions[None] + first_position(model)} if begins else {}
     try:
-        if states is None:
-            made = model(input_ids=ids[None], use_cache=False, **given)
+        if sequence.states is not None:
+            made = run_decoder(model, ids[None], sequence.states)
+        elif sequence.rows is not None:
+            embeddings = model.get_input_embeddings()(ids)
+            embeddings[sequence.index >= 0] = sequence.rows[sequence.index[sequence.index >= 0]]
+            made = model(inputs_embeds=embeddings[None], use_cache=False, **given)
         else:
-            made = run_decoder(model, ids[None], states)
+            made = model(input_ids=ids[None], use_cache=False, **given)
     except Exception as error:
         raise ExportError(
             f"{type(model).__name__} itself does not run {len(ids)} tokens at positions from {begins}: {error}"
@@ -94,7 +115,7 @@ def _run_model(model: torch.nn.Module, ids: torch.Tensor, begins: int, states: t
     finally:
         for hook in hooks:
             hook.remove()
-    return Sequence(ids, positions, made.logits[0], states, modules)
+    return replace(sequence, logits=made.logits[0], modules=modules)
 
 
 def _keep_output(modules: dict[str, torch.Tensor], name: str, output: object) -> None:
@@ -151,7 +172,7 @@ def _noise(model: torch.nn.Module, sequence: Sequence) -> float:
 
     hook = model.get_input_embeddings().register_forward_hook(round_otherwise)
     try:
-        again = _run_model(model, sequence.ids, int(sequence.positions[0]), sequence.states)
+        again = _run_model(model, sequence)
     finally:
         hook.remove()
     return _error(again.logits, sequence.logits)
@@ -192,6 +213,12 @@ class _Lockstep:
         if sequences[0].states is not None:  # mixtures run no attention
             states = [sequence.states for sequence in sequences] + [sequences[0].states] * len(self.indices)
             self.inputs = [(*given, one) for given, one in zip(self.inputs, states, strict=True)]
+        if sequences[0].rows is not None:
+            places = torch.cat([sequence.index for sequence in sequences])
+            at = [torch.arange(length) + at * length for at in range(len(sequences))] + self.indices
+            self.inputs = [
+                (*given, sequences[0].rows, places[index]) for given, index in zip(self.inputs, at, strict=True)
+            ]
         tokens, _, wanted, *_ = (node.meta["val"].shape[0].node.expr for node in traced.inputs)
         self.symbols = {tokens, wanted}
 

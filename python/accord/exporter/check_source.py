@@ -10,6 +10,7 @@ import torch
 
 from accord.exporter.check import LOGITS_TOLERANCE
 from accord.exporter.encoder_decoder import longest_source, reads_features, source_example
+from accord.exporter.vision_language import as_model_takes, most_images, pixels_example
 from accord.graph.errors import ExportError
 from accord.graph.modules import config_of
 from accord.graph.traced import TracedGraph
@@ -24,14 +25,29 @@ def check_source(model: torch.nn.Module, traced: TracedGraph) -> None:
     for source in _sources(model):
         given, right = _run(traced, source), _cached(model, source)
         for number, (one, other) in enumerate(zip(given, right, strict=True)):
-            tolerance = LOGITS_TOLERANCE.get(other.dtype, 1e-3)
-            error = float((one.float() - other.float()).norm() / other.float().norm().clamp(min=1e-20))
-            if not error <= tolerance:
-                raise ExportError(
-                    f"{type(model).__name__}: the exported encoder gives other {'values' if number % 2 else 'keys'} of "
-                    f"decoder layer {number // 2} than the model, by {error:.2g} of their norm, for a source of shape "
-                    f"{list(source.shape)}. Mend the model, or leave this check out by check=False"
-                )
+            what = f"{'values' if number % 2 else 'keys'} of decoder layer {number // 2}"
+            _compare(type(model).__name__, one, other, what, source)
+
+
+@torch.no_grad()
+def check_images(model: torch.nn.Module, traced: TracedGraph) -> None:
+    """Raises ExportError if the program makes other rows of images than the model, likewise."""
+    for images in {min(images, most_images(model)) for images in (1, 3)}:
+        pixels = pixels_example(model, images)
+        made = model.get_image_features(pixel_values=as_model_takes(model, pixels)).pooler_output
+        right = torch.cat([one.reshape(-1, one.shape[-1]) for one in made])
+        (given,) = _run(traced, pixels)
+        _compare(type(model).__name__, given, right, "rows", pixels)
+
+
+def _compare(kind: str, given: torch.Tensor, right: torch.Tensor, what: str, source: torch.Tensor) -> None:
+    tolerance = LOGITS_TOLERANCE.get(right.dtype, 1e-3)
+    error = float((given.float() - right.float()).norm() / right.float().norm().clamp(min=1e-20))
+    if not error <= tolerance:
+        raise ExportError(
+            f"{kind}: the exported encoder gives other {what} than the model, by {error:.2g} of their norm, for a source "
+            f"of shape {list(source.shape)}. Mend the model, or leave this check out by check=False"
+        )
 
 
 def _sources(model: torch.nn.Module) -> list[torch.Tensor]:

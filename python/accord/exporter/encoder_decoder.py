@@ -262,7 +262,7 @@ def decoder_steps_of(model: torch.nn.Module, reaches: Sequence[Reach]) -> Iterat
     """Context in which the decoder runs as in an engine."""
     attend = _Attend(model, reaches)
     with (
-        attention_by(model, attend, _no_mask),
+        attention_by(model, attend, without_mask),
         biases_by_distance(model),
         given_positions(model.get_decoder(), always=True) as given,
     ):
@@ -274,12 +274,12 @@ def source_steps_of(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
     """Context in which the encoder runs as in an engine."""
     attend = _Attend(model, None)
     kind = _AudioSteps if reads_features(model) else _TextSteps
-    with attention_by(model, attend, _no_mask), biases_by_distance(model):
+    with attention_by(model, attend, without_mask), biases_by_distance(model):
         yield kind(model, attend).eval()
 
 
-def _no_mask(*_, **__) -> None:
-    return None
+def without_mask(*_, **__) -> None:
+    """Makes no mask, as transformers' mask functions are called."""
 
 
 def example_inputs(model: torch.nn.Module) -> tuple[torch.Tensor, ...]:

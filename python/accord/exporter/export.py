@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from accord.exporter import encoder_decoder, language_model
+from accord.exporter import encoder_decoder, language_model, vision_language
 from accord.exporter.check import check_language_model
 from accord.exporter.dimensions import dimension_names, shapes_by_position
 from accord.exporter.encoder_decoder_export import export_encoder_decoder
@@ -20,6 +20,7 @@ from accord.exporter.masks import attention_reaches
 from accord.exporter.plans import plans_for
 from accord.exporter.smallest import RAISE_MINIMUM, check_smallest
 from accord.exporter.structure import structure_of
+from accord.exporter.vision_language_export import export_vision_language
 from accord.graph.builder import GraphBuilder
 from accord.graph.decomposition import decompose
 from accord.graph.errors import ExportError
@@ -67,7 +68,8 @@ def export(
     Without them, `model` is a causal language model of transformers, and the engine continues sequences: it takes
     input_ids [tokens], positions [tokens] and rows [rows], and returns logits [rows, vocabulary]. Or it is an
     encoder-decoder model (T5, BART, Marian, Whisper): its encoder becomes a second graph of the package, which reads
-    the source of each request.
+    the source of each request. Or it reads images (LLaVA, InternVL, SmolVLM): then the second graph makes the rows that
+    image tokens of a prompt stand for.
     `sharding`: which linear layers are divided among the ranks of a group, by pattern over module paths (`*` stands
     for any characters, the first match applies): {"encoder.layer.*.attention.self.query": accord.Column(unit=64),
     ...}. A unit stays together on a rank; for attention it is the size of a head. The strings "column" and "row" use
@@ -118,9 +120,14 @@ def export(
     )
     check_patterns("sharding", sharding)
     check_patterns("weights", weights)
+    export_two = None
     if example_inputs is None and encoder_decoder.is_encoder_decoder(model):
+        export_two = export_encoder_decoder
+    elif example_inputs is None and vision_language.is_vision_language(model):
+        export_two = export_vision_language
+    if export_two is not None:
         _check_language_model(model, dynamic_shapes, output_names, options)
-        return export_encoder_decoder(
+        return export_two(
             model,
             path,
             sharding=sharding,
@@ -234,7 +241,8 @@ def _run(model: torch.nn.Module, example_inputs: Sequence | None) -> object:
 
 
 def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names, options) -> None:
-    if not language_model.is_language_model(model) and not encoder_decoder.is_encoder_decoder(model):
+    kinds = language_model.is_language_model, encoder_decoder.is_encoder_decoder, vision_language.is_vision_language
+    if not any(is_kind(model) for is_kind in kinds):
         raise ExportError(f"{type(model).__name__} is not a language model of transformers: give example_inputs")
     if options is not None:
         raise ExportError(

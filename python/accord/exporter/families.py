@@ -94,6 +94,31 @@ class _Names:
 def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
     """Returns the rules for a model whose modules have been split (graph/modules.py), grouped by what they divide
     together: nothing if its layers have other names."""
+    families = [
+        {f"{path}.{pattern}" if path else pattern: style for pattern, style in rules.items()}
+        for path, part in _parts(model).items()
+        for rules in _families_of_part(part)
+    ]
+    vocabulary = {pattern: style() for pattern, style in VOCABULARY if _Names(model).of(pattern)}
+    return [*families, vocabulary] if families and vocabulary else families
+
+
+def _parts(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Returns the parts of a model with names and sizes of their own, by path: the model, or its encoder of images and
+    its language model."""
+    vision = getattr(getattr(model, "config", None), "vision_config", None)
+    if vision is None:
+        return {"": model}
+    kinds = {type(vision), type(model.config.get_text_config())}
+    parts: dict[str, torch.nn.Module] = {}
+    for path, module in model.named_modules():
+        is_inside = any(path.startswith(f"{part}.") for part in parts)
+        if path and type(getattr(module, "config", None)) in kinds and not is_inside:
+            parts[path] = module
+    return parts
+
+
+def _families_of_part(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
     names = _Names(model)
     families = [
         rules
@@ -109,8 +134,7 @@ def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
         if names.have(*columns, row) and not any(row in rules for rules in families):
             unit = min(smaller_unit(layer.in_features) for layer in names.of(row))
             families.append({pattern: Column(unit=unit) for pattern in columns} | {row: Row(unit=unit)})
-    vocabulary = {pattern: style() for pattern, style in VOCABULARY if names.of(pattern)}
-    return [*families, vocabulary] if families and vocabulary else families
+    return families
 
 
 def with_default_sharding(model: torch.nn.Module, sharding: object) -> Choice:

@@ -47,7 +47,8 @@ class LanguageModelFacts:
     max_context: int  # tokens in one sequence
     stop_tokens: list[int]  # tokens that end a text
     texts: dict[str, bytes]  # file name -> contents: tokenizer.json, chat_format.json, encoder.json
-    start_tokens: list[int] | None = None  # with an encoder: tokens that a sequence begins with
+    start_tokens: list[int] | None = None  # with an encoder that all tokens attend to: a sequence begins with them
+    source_token: int | None = None  # with an encoder of images: it stands for a row of the encoder's output
 
 
 @dataclass
@@ -268,6 +269,8 @@ def _write_files(
         facts = {"max_context": language_model.max_context, "stop_tokens": language_model.stop_tokens}
         if language_model.start_tokens is not None:
             facts["start_tokens"] = language_model.start_tokens
+        if language_model.source_token is not None:
+            facts["source_token"] = language_model.source_token
         manifest["language_model"] = facts
     if part:
         manifest["part"] = part

@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "engine/graph/dtypes.hpp"
 #include "engine/graph/strict_json.hpp"
+#include "engine/package/language_model_entry.hpp"
 #include "engine/package/manifest_file.hpp"
 #include "engine/package/manifest_layout.hpp"
 #include "engine/package/package.hpp"
@@ -28,8 +29,6 @@ constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the safetensors librar
 constexpr std::int64_t kMaxGraphBytes = std::int64_t{256} << 20;
 constexpr std::int64_t kMaxGranuleBytes = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxDimension = std::int64_t{1} << 40;
-constexpr std::int64_t kMaxContext = (std::int64_t{1} << 31) - 1;
-constexpr std::size_t kMaxTokens = 1024;
 constexpr std::size_t kMaxGroups = 64;
 constexpr std::size_t kMaxPathBytes = 4096;
 constexpr std::size_t kMaxRules = 10'000;
@@ -78,9 +77,12 @@ class Reader {
     ACCORD_RETURN_IF_ERROR(read_files(top));
     ACCORD_RETURN_IF_ERROR(read_tensors(top));
     ACCORD_RETURN_IF_ERROR(check_layout(manifest_));
-    if (top.has("language_model")) ACCORD_RETURN_IF_ERROR(read_language_model(top));
-    if (graph_files(manifest_).size() > 1 && !manifest_.language_model)
-      return top.corrupt("it has an encoder, but is not a language model");
+    const bool has_encoder = graph_files(manifest_).size() > 1;
+    if (top.has("language_model")) {
+      ACCORD_ASSIGN_OR_RETURN(manifest_.language_model,
+                              parse_language_model_entry(top.at("language_model"), has_encoder));
+    }
+    if (has_encoder && !manifest_.language_model) return top.corrupt("it has an encoder, but is not a language model");
     if (top.has("part")) {
       ACCORD_ASSIGN_OR_RETURN(manifest_.part, parse_part_entry(top.at("part")));
     }
@@ -135,34 +137,6 @@ class Reader {
       manifest_.rules.push_back(std::move(rule));
     }
     return {};
-  }
-
-  Status read_language_model(const JsonObject& top) {
-    static constexpr std::array<std::string_view, 2> kKeys = {"max_context", "stop_tokens"};
-    static constexpr std::array<std::string_view, 1> kOptional = {"start_tokens"};
-    const auto where = fmt::format("{}: language_model", kManifestName);
-    ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(top.at("language_model"), where, kKeys, kOptional));
-    LanguageModelEntry model;
-    ACCORD_ASSIGN_OR_RETURN(model.max_context, object.integer("max_context", 1, kMaxContext));
-    ACCORD_ASSIGN_OR_RETURN(model.stop_tokens, read_tokens(object, "stop_tokens"));
-    if (object.has("start_tokens") != (graph_files(manifest_).size() > 1))
-      return object.corrupt("a model has start_tokens if, and only if, it has an encoder");
-    if (object.has("start_tokens")) {
-      ACCORD_ASSIGN_OR_RETURN(model.start_tokens, read_tokens(object, "start_tokens"));
-    }
-    manifest_.language_model = std::move(model);
-    return {};
-  }
-
-  static Result<std::vector<std::int32_t>> read_tokens(const JsonObject& object, std::string_view key) {
-    ACCORD_ASSIGN_OR_RETURN(const auto* items, object.array(key, kMaxTokens));
-    std::vector<std::int32_t> tokens;
-    for (const auto& item : *items) {
-      ACCORD_ASSIGN_OR_RETURN(const auto token,
-                              read_integer(item, fmt::format("{}: {}", object.where(), key), 0, kMaxContext));
-      tokens.push_back(static_cast<std::int32_t>(token));
-    }
-    return tokens;
   }
 
   // Only Python uses the structure, and parses it itself: how the model's arguments and outputs are nested.

@@ -111,7 +111,9 @@ inline constexpr std::string_view kTextFiles[] = {kEncoderFile, "tokenizer.json"
 struct LanguageModelEntry {
   std::int64_t max_context = 0;            ///< tokens of one sequence
   std::vector<std::int32_t> stop_tokens;   ///< tokens that end a text
-  std::vector<std::int32_t> start_tokens;  ///< with an encoder: tokens that a sequence begins with
+  std::vector<std::int32_t> start_tokens;  ///< with an encoder that all tokens attend to: a sequence begins with them
+  /// With an encoder of images: the token of prompts that stands for a row of its output.
+  std::optional<std::int32_t> source_token;
 };
 
 /// Identifies the program of which a package is one rank's part. The package can be loaded only at `places`.

@@ -88,7 +88,8 @@ Status check_stops(const GenerationRequest& request, const PlanLimits& limits) {
 
 // Tokens for which the cache has blocks beside those of the source.
 std::int64_t cache_tokens(std::int32_t source_rows, const PlanLimits& limits) {
-  const std::int64_t source_blocks = (source_rows + limits.block_tokens - 1) / limits.block_tokens;
+  const std::int32_t cached = limits.source_token ? 0 : source_rows;
+  const std::int64_t source_blocks = (cached + limits.block_tokens - 1) / limits.block_tokens;
   return (limits.blocks - source_blocks) * limits.block_tokens;
 }
 
@@ -102,8 +103,6 @@ Status check_lengths(const GenerationRequest& request, std::int32_t source_rows,
   if (request.max_new_tokens && prompt + *request.max_new_tokens > limits.max_context)
     return invalid("a prompt of {} tokens and max_new_tokens={} exceed the context of {}", prompt,
                    *request.max_new_tokens, limits.max_context);
-  if (source_rows > limits.max_source)
-    return invalid("a source of {} rows; the encoder makes at most {}", source_rows, limits.max_source);
   const std::int64_t cached = prompt + request.max_new_tokens.value_or(1) - 1;
   if (cached > cache_tokens(source_rows, limits))
     return Status(StatusCode::kResourceExhausted,
@@ -111,6 +110,18 @@ Status check_lengths(const GenerationRequest& request, std::int32_t source_rows,
                               source_rows > 0 ? fmt::format(" and a source of {} rows", source_rows) : "",
                               limits.blocks, limits.block_tokens));
   return Status();
+}
+
+// Tokens that were generated stand for nothing.
+Status check_source(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits) {
+  if (source_rows > limits.max_source)
+    return invalid("a source of {} rows; the encoder makes at most {}", source_rows, limits.max_source);
+  if (!limits.source_token) return Status();
+  const auto given = std::span(request.prompt).first(first_generated(request));
+  const auto places = std::ranges::count(given, *limits.source_token);
+  if (places == source_rows) return Status();
+  return invalid("the prompt has token {}, which stands for a row of the source, {} times; the source has {} rows",
+                 *limits.source_token, places, source_rows);
 }
 
 }  // namespace
@@ -130,6 +141,7 @@ Status check_request(const GenerationRequest& request, std::int32_t source_rows,
   if (request.generated < 0 || std::cmp_greater_equal(request.generated, request.prompt.size()))
     return invalid("generated={}; expected a number from 0 to {}, less than the tokens of the prompt",
                    request.generated, request.prompt.size() - 1);
+  ACCORD_RETURN_IF_ERROR(check_source(request, source_rows, limits));
   if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > std::min(kMaxLogprobs, limits.vocabulary)))
     return invalid("logprobs={}; expected a number from 0 to {}", *request.logprobs,
                    std::min(kMaxLogprobs, limits.vocabulary));

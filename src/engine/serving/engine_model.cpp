@@ -20,7 +20,8 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
   const std::string vocabulary = outputs.size() == 1 && outputs[0].shape.size() == 2 ? outputs[0].shape[1] : "";
   const bool whole = !vocabulary.empty() &&
                      std::all_of(vocabulary.begin(), vocabulary.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!model || !whole || engine.model().inputs.size() != 3) {
+  const std::size_t inputs = model && model->source_token ? 5 : 3;
+  if (!model || !whole || engine.model().inputs.size() != inputs) {
     return Status(StatusCode::kUnsupported,
                   "this package is not a language model: export a model of transformers without example inputs");
   }
@@ -38,7 +39,9 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
   limits.max_sequences = options.max_sequences;
   limits.max_rows = options.max_rows;
   limits.max_source = max_source;
-  const std::int64_t longest = limits.max_context + round_up(std::int64_t{max_source}, std::int64_t{kBlockTokens});
+  limits.source_token = model->source_token;
+  const std::int64_t cached = limits.source_token ? 0 : max_source;
+  const std::int64_t longest = limits.max_context + round_up(cached, std::int64_t{kBlockTokens});
   const std::int64_t tokens = options.cache_tokens == 0 ? longest : options.cache_tokens;
   if (tokens < 1 || limits.block_tokens < 1) {
     return Status(StatusCode::kInvalidArgument,
@@ -77,6 +80,20 @@ Status check_layers(const LoadedEngine& engine) {
   return Status();
 }
 
+// Fails with kCorrupt unless the decoder takes the rows that the encoder returns.
+Result<InsertedRows> inserted_rows(const LoadedEngine& engine) {
+  const Graph& decoder = engine.graph();
+  const Graph& encoder = engine.encoder()->graph();
+  const Value& wanted = decoder.values[static_cast<std::size_t>(decoder.inputs[3])];
+  const Value& given = encoder.values[static_cast<std::size_t>(encoder.outputs[0])];
+  const bool fits = wanted.dtype == given.dtype && wanted.shape.size() == 2 && wanted.shape[1] == given.shape[1];
+  if (!fits || !given.shape[1].is_constant())
+    return Status(StatusCode::kCorrupt,
+                  fmt::format("the encoder returns rows {} {}, but the model takes {} {}", to_string(given.dtype),
+                              shape_text(given.shape), to_string(wanted.dtype), shape_text(wanted.shape)));
+  return InsertedRows(*engine.model().language_model->source_token, given.dtype, given.shape[1].constant());
+}
+
 TensorView view_of(std::vector<std::int64_t>& numbers) {
   return {{numbers.data(), numbers.size(), DType::kInt64, {}}, {static_cast<std::int64_t>(numbers.size())}};
 }
@@ -86,9 +103,11 @@ TensorView view_of(std::vector<std::int64_t>& numbers) {
 Result<std::shared_ptr<EngineModel>> EngineModel::create(std::shared_ptr<LoadedEngine> engine,
                                                          const LanguageModelOptions& options) {
   std::optional<SourceInputs> sources;
+  const auto& entry = engine->model().language_model;
+  const bool inserts_rows = entry && entry->source_token;
   if (engine->encoder()) {
-    ACCORD_ASSIGN_OR_RETURN(sources, SourceInputs::create(engine->encoder()));
-    ACCORD_RETURN_IF_ERROR(check_layers(*engine));
+    ACCORD_ASSIGN_OR_RETURN(sources, SourceInputs::create(engine->encoder(), !inserts_rows));
+    if (!inserts_rows) ACCORD_RETURN_IF_ERROR(check_layers(*engine));
   }
   ACCORD_ASSIGN_OR_RETURN(const PlanLimits limits, limits_of(*engine, options, sources ? sources->max_rows() : 0));
   std::shared_ptr<EngineModel> model(new EngineModel(std::move(engine)));
@@ -106,7 +125,11 @@ Result<std::shared_ptr<EngineModel>> EngineModel::create(std::shared_ptr<LoadedE
   if (const auto& encoder = model->context_.engine().encoder()) {
     model->encoder_ = std::make_unique<RunContext>(encoder);
     model->encoder_->pin_weights();
-    model->encoder_->share_cache(model->context_);
+    if (inserts_rows) {
+      ACCORD_ASSIGN_OR_RETURN(model->inserted_, inserted_rows(model->context_.engine()));
+    } else {
+      model->encoder_->share_cache(model->context_);
+    }
     ACCORD_RETURN_IF_ERROR(model->encoder_->reserve_arena(encoder->reserved_arena_bytes()));
   }
   return model;
@@ -123,6 +146,12 @@ bool EngineModel::use_newest_weights() {
 
 Status EngineModel::run_encoder(const StepPlan& plan, const NewSource& source) {
   const PlannedSequence& sequence = plan.sequences[static_cast<std::size_t>(source.sequence)];
+  if (inserted_) {
+    const Result<std::vector<TensorView>> made = encoder_->run(views_of(*source.tensors));
+    if (!made.ok()) return made.status().with_context("the encoder");
+    inserted_->keep(sequence.source_slot, made->front());
+    return Status();
+  }
   const SequenceRows rows{sequence.source_rows, 0, plan.source_table(sequence)};
   return encoder_->run(views_of(*source.tensors), std::span(&rows, 1)).status().with_context("the encoder");
 }
@@ -137,10 +166,15 @@ Status EngineModel::run(const StepPlan& plan) {
   if (rows_.empty()) rows_.push_back(0);
   sequences_.clear();
   for (const PlannedSequence& sequence : plan.sequences) {
-    sequences_.push_back(
-        {sequence.rows, sequence.context, plan.table(sequence), sequence.source_rows, plan.source_table(sequence)});
+    const std::int32_t cached = inserted_ ? 0 : sequence.source_rows;
+    sequences_.push_back({sequence.rows, sequence.context, plan.table(sequence), cached, plan.source_table(sequence)});
   }
-  const TensorView inputs[] = {view_of(ids_), view_of(positions_), view_of(rows_)};
+  std::vector<TensorView> inputs = {view_of(ids_), view_of(positions_), view_of(rows_)};
+  if (inserted_) {
+    ACCORD_RETURN_IF_ERROR(inserted_->gather(plan));
+    inputs.push_back(inserted_->rows());
+    inputs.push_back(inserted_->indices());
+  }
   ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs, context_.run(inputs, sequences_));
   logits_ = outputs[0];
   const std::size_t wanted = rows_.size() * static_cast<std::size_t>(limits_.vocabulary);

@@ -8,14 +8,16 @@
 #include "accord/language_model.hpp"
 #include "engine/runtime/loaded_engine.hpp"
 #include "engine/runtime/run_context.hpp"
+#include "engine/serving/inserted_rows.hpp"
 #include "engine/serving/source_inputs.hpp"
 #include "engine/serving/step_model.hpp"
 
 namespace accord::engine {
 
 /// The engine takes input_ids, positions and rows and returns logits, as exported by
-/// python/accord/exporter/language_model.py. Its encoder, if it has one, runs once for each new source, which it stores
-/// in the engine's cache.
+/// python/accord/exporter/language_model.py. Its encoder, if it has one, runs once for each new source. It stores the
+/// source in the engine's cache, or returns rows, which the engine takes as further inputs: source and source_index, as
+/// exported by python/accord/exporter/vision_language.py.
 class EngineModel final : public StepModel {
  public:
   /// Fails with kUnsupported if the engine is not a language model, and with kInvalidArgument or kResourceExhausted
@@ -40,7 +42,8 @@ class EngineModel final : public StepModel {
   PlanLimits limits_;
   RunContext context_;
   std::optional<SourceInputs> sources_;  // of a model with an encoder, like the next member
-  std::unique_ptr<RunContext> encoder_;  // stores sources in the cache of context_
+  std::unique_ptr<RunContext> encoder_;  // stores sources in the cache of context_, unless inserted_ has them
+  std::optional<InsertedRows> inserted_;
   // Buffers of the current step; their memory is reused.
   std::vector<std::int64_t> ids_;
   std::vector<std::int64_t> positions_;

@@ -108,7 +108,14 @@ void Scheduler::release_blocks(Sequence& sequence) {
   for (const BlockId block : sequence.source_table) pool_.release(block);
   sequence.source_table.clear();
   sequence.source_computed = false;
+  release_slot(sequence);
   sequence.computed = sequence.published = sequence.planned = 0;
+}
+
+void Scheduler::release_slot(Sequence& sequence) {
+  if (sequence.source_slot == PlannedSequence::kNoSlot) return;
+  slots_in_use_[static_cast<std::size_t>(sequence.source_slot)] = false;
+  sequence.source_slot = PlannedSequence::kNoSlot;
 }
 
 void Scheduler::end(SequenceId id) {
@@ -204,6 +211,7 @@ Status Scheduler::check() const {
     return Status(StatusCode::kInternal, fmt::format("request {} {}", id, what));
   };
   std::vector<std::int32_t> holders(static_cast<std::size_t>(pool_.blocks()), 0);
+  std::vector<bool> slots_in_use(slots_in_use_.size(), false);
   std::map<RequestId, int> live;
   for (const auto* queue : {&running_, &waiting_}) {
     const State expected = queue == &running_ ? State::kRunning : State::kWaiting;
@@ -211,8 +219,12 @@ Status Scheduler::check() const {
       const Sequence& sequence = at(id);
       ++live[sequence.id];
       if (sequence.state != expected) return request_error(sequence.id, "is in the wrong queue");
-      if (expected == State::kWaiting && !(sequence.table.empty() && sequence.source_table.empty()))
-        return request_error(sequence.id, "is waiting but holds blocks");
+      const bool has_slot = sequence.source_slot != PlannedSequence::kNoSlot;
+      if (expected == State::kWaiting && !(sequence.table.empty() && sequence.source_table.empty() && !has_slot))
+        return request_error(sequence.id, "is waiting but holds blocks or a slot");
+      if (has_slot && slots_in_use[static_cast<std::size_t>(sequence.source_slot)])
+        return request_error(sequence.id, "has the slot of another sequence");
+      if (has_slot) slots_in_use[static_cast<std::size_t>(sequence.source_slot)] = true;
       if (pool_.blocks_for(sequence.computed) > static_cast<std::int32_t>(sequence.table.size()))
         return request_error(sequence.id, "computed more tokens than its blocks hold");
       for (const auto* table : {&sequence.table, &sequence.source_table})
@@ -226,6 +238,7 @@ Status Scheduler::check() const {
       return Status(StatusCode::kInternal, fmt::format("block {} is held {} times, but counts {} holders", block,
                                                        holders[static_cast<std::size_t>(block)], pool_.holders(block)));
   }
+  if (slots_in_use != slots_in_use_) return Status(StatusCode::kInternal, "a slot of sources is lost");
   for (const auto& [id, record] : records_)
     if (live[id] != record.live) return request_error(id, "has lost a sample");
   return Status();

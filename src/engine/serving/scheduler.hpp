@@ -60,7 +60,8 @@ struct SampledToken {
 /// overtakes the head of the queue, even if the head does not fit yet.
 ///
 /// Sources. An admitted sequence also gets the blocks of its source, which is computed in its first step. Its samples
-/// share these blocks. A step computes sources of at most max_rows rows together, or a single longer one.
+/// share these blocks. If tokens of the prompt stand for its rows, it gets a slot instead, until the prompt has been
+/// computed. A step computes sources of at most max_rows rows together, or a single longer one.
 ///
 /// No starvation. The first sequence in turn is never preempted and, as submit() checks, fits alone. The running
 /// sequences behind it hold blocks for a bounded number of tokens, and none is admitted before it. So it advances and
@@ -128,14 +129,18 @@ class Scheduler {
     std::vector<BlockId> table;         // enough for all tokens, at times except the last one
     std::vector<BlockId> source_table;  // of a running sequence, enough for its source; never written to again
     bool source_computed = false;
-    std::int32_t computed = 0;   // tokens whose keys and values are in the cache
-    std::int32_t published = 0;  // blocks
-    std::int32_t planned = 0;    // rows in the current step
+    std::int32_t source_slot = PlannedSequence::kNoSlot;  // while the prompt of a running sequence is computed
+    std::int32_t computed = 0;                            // tokens whose keys and values are in the cache
+    std::int32_t published = 0;                           // blocks
+    std::int32_t planned = 0;                             // rows in the current step
 
     std::int32_t remaining() const { return static_cast<std::int32_t>(tokens.size()) - computed; }
   };
 
-  Scheduler(const SchedulerOptions& options, BlockPool pool) : options_(options), pool_(std::move(pool)) {}
+  Scheduler(const SchedulerOptions& options, BlockPool pool)
+      : options_(options),
+        pool_(std::move(pool)),
+        slots_in_use_(static_cast<std::size_t>(options.limits.max_sequences), false) {}
   Sequence& at(SequenceId id) { return sequences_[static_cast<std::size_t>(id)]; }
   const Sequence& at(SequenceId id) const { return sequences_[static_cast<std::size_t>(id)]; }
   bool before(SequenceId a, SequenceId b) const;
@@ -147,12 +152,15 @@ class Scheduler {
   void insert(std::vector<SequenceId>& queue, SequenceId id);
   SequenceId new_sequence(RequestId id, Record& record, int sample);
   void release_blocks(Sequence& sequence);
+  void release_slot(Sequence& sequence);
   void end(SequenceId id);
   void preempt(SequenceId id);
 
   // Defined in scheduler_plan.cpp.
   std::int32_t blocks_needed(const Sequence& sequence, std::int32_t rows) const;
   bool writes_to_shared_block(const Sequence& sequence) const;
+  std::int32_t source_blocks(const Sequence& sequence) const;
+  std::int32_t free_slot() const;
   void grow(Sequence& sequence, std::int32_t rows, std::vector<BlockCopy>& copies);
   std::int32_t admission_blocks(const Sequence& sequence);
   bool fits(std::int32_t blocks, std::int32_t available, std::size_t running) const;
@@ -177,6 +185,7 @@ class Scheduler {
   std::vector<SequenceId> planned_;  // in the order of the plan
   std::vector<SequenceId> drawn_;    // the sequence of each draw
   std::vector<Draw> draws_;
+  std::vector<bool> slots_in_use_;        // of sources
   std::vector<BlockId> reusable_blocks_;  // by admission_blocks()
   std::int32_t left_rows_ = 0;            // of the step that is being planned
   std::int32_t new_source_rows_ = 0;      // of that step

@@ -14,6 +14,7 @@ void Scheduler::advance(Sequence& sequence) {
   sequence.computed += sequence.planned;
   sequence.planned = 0;
   sequence.source_computed = true;
+  if (sequence.remaining() == 0) release_slot(sequence);
   if (!shares_prefixes(sequence)) return;
   const std::int32_t length = pool_.block_tokens();
   for (; (sequence.published + 1) * length <= sequence.computed; ++sequence.published) {

@@ -31,6 +31,15 @@ void Scheduler::grow(Sequence& sequence, std::int32_t rows, std::vector<BlockCop
   while (static_cast<std::int32_t>(sequence.table.size()) < needed) sequence.table.push_back(pool_.allocate());
 }
 
+std::int32_t Scheduler::source_blocks(const Sequence& sequence) const {
+  return options_.limits.source_token ? 0 : pool_.blocks_for(sequence.record->source_rows);
+}
+
+// Slots are taken from the lowest on, because each keeps memory for the largest source that was in it.
+std::int32_t Scheduler::free_slot() const {
+  return static_cast<std::int32_t>(std::ranges::find(slots_in_use_, false) - slots_in_use_.begin());
+}
+
 // Finds reusable blocks (reusable_blocks_) and returns how many available blocks it would take to admit the sequence.
 // At least one token must be computed, for its logits.
 std::int32_t Scheduler::admission_blocks(const Sequence& sequence) {
@@ -38,8 +47,7 @@ std::int32_t Scheduler::admission_blocks(const Sequence& sequence) {
   if (shares_prefixes(sequence))
     pool_.find(std::span(sequence.tokens).first(sequence.tokens.size() - 1), reusable_blocks_);
   const auto kept = std::ranges::count_if(reusable_blocks_, [&](BlockId block) { return pool_.holders(block) == 0; });
-  return pool_.blocks_for(sequence.record->source_rows) +
-         pool_.blocks_for(static_cast<std::int64_t>(sequence.tokens.size())) -
+  return source_blocks(sequence) + pool_.blocks_for(static_cast<std::int64_t>(sequence.tokens.size())) -
          static_cast<std::int32_t>(reusable_blocks_.size()) + static_cast<std::int32_t>(kept);
 }
 
@@ -110,8 +118,12 @@ void Scheduler::admit(StepPlan& plan) {
     sequence.planned = std::min(sequence.remaining(), left_rows_);
     left_rows_ -= sequence.planned;
     grow(sequence, sequence.remaining(), plan.copies);
-    const auto source_blocks = static_cast<std::size_t>(pool_.blocks_for(source_rows));
-    while (sequence.source_table.size() < source_blocks) sequence.source_table.push_back(pool_.allocate());
+    const auto needed = static_cast<std::size_t>(source_blocks(sequence));
+    while (sequence.source_table.size() < needed) sequence.source_table.push_back(pool_.allocate());
+    if (options_.limits.source_token && source_rows > 0) {
+      sequence.source_slot = free_slot();
+      slots_in_use_[static_cast<std::size_t>(sequence.source_slot)] = true;
+    }
     sequence.state = State::kRunning;
     insert(running_, first);
     planned_.push_back(first);
@@ -122,12 +134,18 @@ void Scheduler::write_sequence(SequenceId id, StepPlan& plan) {
   const Sequence& sequence = at(id);
   const std::int32_t after = sequence.computed + sequence.planned;
   const std::int32_t blocks = pool_.blocks_for(after);
-  if (sequence.record->source_rows > 0 && !sequence.source_computed) {
+  const std::optional<TokenId>& source_token = options_.limits.source_token;
+  const bool has_slot = sequence.source_slot != PlannedSequence::kNoSlot;
+  const std::int32_t source_rows = !source_token || has_slot ? sequence.record->source_rows : 0;
+  if (source_rows > 0 && !sequence.source_computed) {
     const auto& request = sequence.record->request;
     plan.sources.push_back({static_cast<std::int32_t>(plan.sequences.size()), {request, &request->source}});
   }
+  const auto earlier = std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.computed));
+  const std::int64_t taken = has_slot ? std::ranges::count(earlier, *source_token) : 0;
   plan.sequences.push_back({static_cast<std::int32_t>(plan.tokens.size()), sequence.planned, sequence.computed,
-                            static_cast<std::int32_t>(plan.blocks.size()), blocks, sequence.record->source_rows});
+                            static_cast<std::int32_t>(plan.blocks.size()), blocks, source_rows, sequence.source_slot,
+                            std::min(static_cast<std::int32_t>(taken), source_rows)});
   for (std::int32_t position = sequence.computed; position < after; ++position) {
     plan.tokens.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
     plan.positions.push_back(position);

@@ -28,6 +28,21 @@ std::string inputs_text(const Graph& graph) {
   return text;
 }
 
+Result<SymbolicInt> stored_rows(const Graph& graph) {
+  const auto stores = std::ranges::find(graph.nodes, kCacheSource, &Node::op);
+  const auto key = stores == graph.nodes.end() ? std::nullopt : tensor_argument(*stores, "key");
+  if (!key) return Status(StatusCode::kCorrupt, "the encoder of the package stores no keys of a source");
+  return graph.values[static_cast<std::size_t>(*key)].shape[2];
+}
+
+Result<SymbolicInt> output_rows(const Graph& graph) {
+  if (graph.outputs.size() == 1) {
+    const Value& rows = graph.values[static_cast<std::size_t>(graph.outputs[0])];
+    if (rows.shape.size() == 2) return rows.shape[0];
+  }
+  return Status(StatusCode::kCorrupt, "the encoder of the package does not return rows");
+}
+
 // Returns, for each input of ids, the rows of the table that is read with it, directly or in another shape.
 std::map<std::size_t, std::int64_t> tables_of(const LoadedEngine& encoder) {
   const Graph& graph = encoder.graph();
@@ -71,15 +86,13 @@ std::vector<TensorView> views_of(std::span<const SourceTensor> source) {
   return views;
 }
 
-Result<SourceInputs> SourceInputs::create(std::shared_ptr<const LoadedEngine> encoder) {
+Result<SourceInputs> SourceInputs::create(std::shared_ptr<const LoadedEngine> encoder, bool is_cached) {
   SourceInputs inputs;
   const Graph& graph = encoder->graph();
-  const auto stores = std::ranges::find(graph.nodes, kCacheSource, &Node::op);
-  const auto key = stores == graph.nodes.end() ? std::nullopt : tensor_argument(*stores, "key");
-  if (!key) return Status(StatusCode::kCorrupt, "the encoder of the package stores no keys of a source");
+  inputs.is_needed_ = is_cached;
   std::map<std::string, SymbolicInt::Range> ranges;
   for (const Symbol& symbol : graph.symbols) ranges[symbol.name] = {symbol.min, symbol.max};
-  inputs.source_rows_ = graph.values[static_cast<std::size_t>(*key)].shape[2];
+  ACCORD_ASSIGN_OR_RETURN(inputs.source_rows_, is_cached ? stored_rows(graph) : output_rows(graph));
   ACCORD_ASSIGN_OR_RETURN(const SymbolicInt::Range rows, inputs.source_rows_.range(ranges));
   inputs.max_rows_ = static_cast<std::int32_t>(rows.max);
   inputs.tables_ = tables_of(*encoder);
@@ -89,6 +102,7 @@ Result<SourceInputs> SourceInputs::create(std::shared_ptr<const LoadedEngine> en
 
 Result<std::int32_t> SourceInputs::rows(std::span<const SourceTensor> source) const {
   const Graph& graph = encoder_->graph();
+  if (source.empty() && !is_needed_) return 0;
   if (source.empty()) {
     return Status(StatusCode::kInvalidArgument,
                   "the request has no source, but the model has an encoder, which takes " + inputs_text(graph));

@@ -19,8 +19,9 @@ std::vector<TensorView> views_of(std::span<const SourceTensor> source);
 /// The inputs that an encoder takes as the source of a request. Immutable.
 class SourceInputs {
  public:
-  /// Fails with kCorrupt if the encoder stores nothing of a source.
-  static Result<SourceInputs> create(std::shared_ptr<const LoadedEngine> encoder);
+  /// is_cached: the encoder stores keys of a source in the cache; otherwise its output has a row for each token that
+  /// stands for one, and a request need not have a source. Fails with kCorrupt if the encoder does not.
+  static Result<SourceInputs> create(std::shared_ptr<const LoadedEngine> encoder, bool is_cached);
 
   /// Rows of the longest source.
   std::int32_t max_rows() const { return max_rows_; }
@@ -33,6 +34,7 @@ class SourceInputs {
 
   std::shared_ptr<const LoadedEngine> encoder_;
   SymbolicInt source_rows_;
+  bool is_needed_ = true;
   std::int32_t max_rows_ = 0;
   std::map<std::size_t, std::int64_t> tables_;  // input -> rows of the table that is read with it
 };

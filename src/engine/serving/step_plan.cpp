@@ -1,4 +1,4 @@
-// A packed plan: a header of ten 32-bit words (magic and version, step, counts), then rows, context and source rows of
+// A packed plan: a header of ten 32-bit words (magic and version, step, counts), then rows, context and the source of
 // each sequence, tokens, tables, copies, wanted rows and new sources, then a hash of everything before it. Positions,
 // first rows and table sizes follow from the rest. Each new source is its sequence and its number of tensors; each
 // tensor is its dtype, its number of dimensions, its sizes and its bytes.
@@ -17,7 +17,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "plans are little-endian");
 
-constexpr std::uint32_t kMagic = 0x32504341;  // "ACP2"
+constexpr std::uint32_t kMagic = 0x33504341;  // "ACP3"
 
 struct Header {
   std::uint32_t magic = kMagic;
@@ -36,6 +36,8 @@ struct PackedSequence {
   std::int32_t rows = 0;
   std::int32_t context = 0;
   std::int32_t source_rows = 0;
+  std::int32_t source_slot = 0;
+  std::int32_t first_source_row = 0;
 };
 
 constexpr std::uint32_t kMaxSourceTensors = 64;
@@ -90,6 +92,23 @@ std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) {
   return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
 }
 
+/// Returns the blocks that follow the sequence's own table.
+std::int32_t source_blocks(const PlannedSequence& sequence, std::int32_t block_tokens) {
+  return sequence.source_slot == PlannedSequence::kNoSlot ? blocks_for(sequence.source_rows, block_tokens) : 0;
+}
+
+Status check_source(const PlannedSequence& sequence, const PlanLimits& limits) {
+  if (sequence.source_rows < 0 || sequence.source_rows > limits.max_source)
+    return corrupt("it has a sequence with a source of {} rows", sequence.source_rows);
+  const bool needs_slot = limits.source_token && sequence.source_rows > 0;
+  const bool has_slot = sequence.source_slot >= 0 && sequence.source_slot < limits.max_sequences;
+  if (needs_slot ? !has_slot : sequence.source_slot != PlannedSequence::kNoSlot)
+    return corrupt("a source of {} rows is in slot {}", sequence.source_rows, sequence.source_slot);
+  if (sequence.first_source_row < 0 || sequence.first_source_row > (needs_slot ? sequence.source_rows : 0))
+    return corrupt("a sequence continues at row {} of a source of {}", sequence.first_source_row, sequence.source_rows);
+  return Status();
+}
+
 Status read_sequences(Reader& reader, const Header& header, const PlanLimits& limits, StepPlan& plan) {
   std::int64_t rows = 0;
   std::int64_t blocks = 0;
@@ -101,14 +120,20 @@ Status read_sequences(Reader& reader, const Header& header, const PlanLimits& li
     const std::int64_t tokens = std::int64_t{packed.rows} + packed.context;
     if (packed.rows < 1 || packed.context < 0 || tokens > limits.max_context || rows + packed.rows > limits.max_rows)
       return corrupt("sequence {} has {} rows after {} tokens", i, packed.rows, packed.context);
-    if (packed.source_rows < 0 || packed.source_rows > limits.max_source)
-      return corrupt("sequence {} has a source of {} rows", i, packed.source_rows);
     const std::int32_t count = blocks_for(tokens, limits.block_tokens);
-    plan.sequences.push_back({static_cast<std::int32_t>(rows), packed.rows, packed.context,
-                              static_cast<std::int32_t>(blocks), count, packed.source_rows});
+    const PlannedSequence sequence = {static_cast<std::int32_t>(rows),
+                                      packed.rows,
+                                      packed.context,
+                                      static_cast<std::int32_t>(blocks),
+                                      count,
+                                      packed.source_rows,
+                                      packed.source_slot,
+                                      packed.first_source_row};
+    ACCORD_RETURN_IF_ERROR(check_source(sequence, limits));
+    plan.sequences.push_back(sequence);
     for (std::int32_t row = 0; row < packed.rows; ++row) plan.positions.push_back(packed.context + row);
     rows += packed.rows;
-    blocks += count + blocks_for(packed.source_rows, limits.block_tokens);
+    blocks += count + source_blocks(sequence, limits.block_tokens);
   }
   if (header.blocks != static_cast<std::uint64_t>(blocks))
     return corrupt("its tables have {} blocks, but its sequences need {}", header.blocks, blocks);
@@ -177,7 +202,7 @@ void StepPlan::clear() {
 
 std::span<const BlockId> StepPlan::source_table(const PlannedSequence& sequence) const {
   return std::span(blocks).subspan(static_cast<std::size_t>(sequence.first_block + sequence.block_count),
-                                   static_cast<std::size_t>(blocks_for(sequence.source_rows, block_tokens)));
+                                   static_cast<std::size_t>(source_blocks(sequence, block_tokens)));
 }
 
 Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
@@ -197,14 +222,13 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
         sequence.block_count != blocks_for(tokens, limits.block_tokens))
       return corrupt("it has a sequence of {} rows after {} tokens from row {} on, with {} blocks", sequence.rows,
                      sequence.context, sequence.first_row, sequence.block_count);
-    if (sequence.source_rows < 0 || sequence.source_rows > limits.max_source)
-      return corrupt("it has a sequence with a source of {} rows", sequence.source_rows);
+    ACCORD_RETURN_IF_ERROR(check_source(sequence, limits));
     for (std::int32_t row = 0; row < sequence.rows; ++row) {
       if (plan.positions[static_cast<std::size_t>(rows + row)] != sequence.context + row)
         return corrupt("row {} is not at position {}", rows + row, sequence.context + row);
     }
     rows += sequence.rows;
-    blocks += sequence.block_count + blocks_for(sequence.source_rows, limits.block_tokens);
+    blocks += sequence.block_count + source_blocks(sequence, limits.block_tokens);
   }
   if (rows != static_cast<std::int64_t>(plan.tokens.size()) || blocks != static_cast<std::int64_t>(plan.blocks.size()))
     return corrupt("it has {} tokens and {} blocks, but its sequences have {} and {}", plan.tokens.size(),
@@ -278,7 +302,8 @@ void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
   Writer writer(bytes);
   writer.write(&header, 1);
   for (const PlannedSequence& sequence : plan.sequences) {
-    const PackedSequence packed = {sequence.rows, sequence.context, sequence.source_rows};
+    const PackedSequence packed = {sequence.rows, sequence.context, sequence.source_rows, sequence.source_slot,
+                                   sequence.first_source_row};
     writer.write(&packed, 1);
   }
   writer.write(plan.tokens.data(), plan.tokens.size());

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct PlanLimits {
   std::int32_t max_sequences = 64;  ///< in one step
   std::int32_t max_rows = 512;      ///< tokens that one step computes
   std::int32_t max_source = 0;      ///< rows of one source; 0: the model has no encoder
+  /// The tokens of a prompt that stand for the rows of its source, one after the other; without it, all tokens attend
+  /// to the source, which is in the cache.
+  std::optional<TokenId> source_token = {};
 
   bool operator==(const PlanLimits&) const = default;
 };
@@ -29,10 +33,14 @@ struct PlanLimits {
 struct PlannedSequence {
   std::int32_t first_row = 0;
   std::int32_t rows = 0;
-  std::int32_t context = 0;      ///< tokens in the cache before this step: the position of the first row
-  std::int32_t first_block = 0;  ///< of its block table, in StepPlan::blocks
-  std::int32_t block_count = 0;  ///< exactly enough for context + rows tokens
-  std::int32_t source_rows = 0;  ///< of its source, whose blocks follow its own table
+  std::int32_t context = 0;            ///< tokens in the cache before this step: the position of the first row
+  std::int32_t first_block = 0;        ///< of its block table, in StepPlan::blocks
+  std::int32_t block_count = 0;        ///< exactly enough for context + rows tokens
+  std::int32_t source_rows = 0;        ///< of its source, whose blocks follow its own table, or which is in source_slot
+  std::int32_t source_slot = kNoSlot;  ///< of a source whose rows tokens stand for
+  std::int32_t first_source_row = 0;   ///< that a token of this step stands for; earlier tokens stand for those before
+
+  static constexpr std::int32_t kNoSlot = -1;
 
   bool operator==(const PlannedSequence&) const = default;
 };
@@ -86,7 +94,7 @@ struct StepPlan {
 Status check_plan(const StepPlan& plan, const PlanLimits& limits);
 
 /// Writes the plan to `bytes`, whose memory is reused: 48 bytes, 4 for each row, block of a table and wanted row, 8 for
-/// each copy, 12 for each sequence, and the tensors of new sources. Little-endian.
+/// each copy, 20 for each sequence, and the tensors of new sources. Little-endian.
 void pack(const StepPlan& plan, std::vector<std::byte>& bytes);
 
 /// Reads the output of pack(). Accepts any bytes: fails with kCorrupt, and an empty plan, if they are damaged or

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from sequence_models import END, START, VOCABULARY, greedy_answer, sequence_model, sources  # noqa: E402
+from served_requests import answers, served  # noqa: E402
 from thread_ranks import on_threads  # noqa: E402
 
 import accord  # noqa: E402
@@ -31,35 +32,6 @@ def family(tmp_path_factory):
         return made[name]
 
     return exported
-
-
-def answers(model, requests):
-    """Returns the tokens of each request (prompt, source, options), all submitted together."""
-    streams = [model.submit(prompt, source=source, **options) for prompt, source, options in requests]
-    found = []
-    for stream in streams:
-        tokens = {}
-        for event in stream:
-            assert event.error is None, event.error
-            if event.token is not None:
-                tokens.setdefault(event.sample, []).append(event.token)
-        found.append([tokens[sample] for sample in sorted(tokens)])
-    return found
-
-
-def served(path, ranks, requests, load=None, **options):
-    """Returns the answers of rank 0, and its statistics."""
-
-    def run(comm):
-        with accord.load(path, {"tp": comm}, **(load or {})) as engine:
-            model = accord.LanguageModel.create(engine, **options)
-            if comm.rank != 0:
-                return model.follow()
-            found = answers(model, requests)
-            model.stop()
-            return found
-
-    return on_threads(ranks, run)[0]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -23,6 +23,9 @@ constexpr SchedulerOptions kWithSources = {.limits = {.blocks = 16,
 /// A scheduler whose steps get token 1 for each draw, and whose requests have a source that names them.
 class SourceDriver {
  public:
+  explicit SourceDriver(const SchedulerOptions& options = kWithSources)
+      : scheduler(Scheduler::create(options).value()) {}
+
   Status submit(RequestId id, std::int32_t source_rows, std::vector<TokenId> prompt, int max_new_tokens,
                 int samples = 1, int priority = 0) {
     GenerationRequest request;
@@ -57,7 +60,7 @@ class SourceDriver {
     return ids;
   }
 
-  Scheduler scheduler = Scheduler::create(kWithSources).value();
+  Scheduler scheduler;
   StepPlan plan;
   std::vector<GenerationEvent> events;
 };
@@ -155,6 +158,65 @@ TEST(SchedulerSources, must_fit_the_encoder_and_the_cache) {
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("33 tokens and a source of 30 rows can never fit"));
   EXPECT_TRUE(driver.submit(1, 30, {5}, 32).ok());
+}
+
+// Sources whose rows token 7 stands for.
+SchedulerOptions with_slots() {
+  SchedulerOptions options = kWithSources;
+  options.limits.source_token = 7;
+  return options;
+}
+
+TEST(SchedulerSources, are_in_a_slot_until_the_prompt_is_computed) {
+  SourceDriver driver(with_slots());
+  ASSERT_TRUE(driver.submit(1, 5, {1, 7, 7, 2, 7, 7, 7, 3, 4, 5}, 3).ok());
+  ASSERT_TRUE(driver.step());
+  EXPECT_THAT(driver.new_sources(), ElementsAre(1));
+  const PlannedSequence first = driver.plan.sequences[0];
+  EXPECT_EQ(first.rows, 8);  // max_rows
+  EXPECT_EQ(first.source_rows, 5);
+  EXPECT_EQ(first.source_slot, 0);
+  EXPECT_EQ(first.first_source_row, 0);
+  EXPECT_TRUE(driver.plan.source_table(first).empty());
+  ASSERT_TRUE(driver.step());
+  EXPECT_TRUE(driver.plan.sources.empty());
+  EXPECT_EQ(driver.plan.sequences[0].source_slot, 0);
+  EXPECT_EQ(driver.plan.sequences[0].first_source_row, 5);
+  ASSERT_TRUE(driver.step());  // the first token of the answer
+  EXPECT_EQ(driver.plan.sequences[0].source_rows, 0);
+  EXPECT_EQ(driver.plan.sequences[0].source_slot, PlannedSequence::kNoSlot);
+}
+
+TEST(SchedulerSources, a_chunk_continues_at_the_row_after_the_last_one) {
+  SourceDriver driver(with_slots());
+  ASSERT_TRUE(driver.submit(1, 9, {7, 7, 7, 7, 7, 2, 3, 7, 7, 7, 7, 4}, 1).ok());
+  ASSERT_TRUE(driver.step());
+  ASSERT_TRUE(driver.step());
+  EXPECT_EQ(driver.plan.sequences[0].context, 8);
+  EXPECT_EQ(driver.plan.sequences[0].first_source_row, 6);
+}
+
+TEST(SchedulerSources, slots_differ_and_are_used_again) {
+  SourceDriver driver(with_slots());
+  ASSERT_TRUE(driver.submit(1, 2, {7, 7, 1}, 1).ok());
+  ASSERT_TRUE(driver.submit(2, 0, {5}, 4).ok());
+  ASSERT_TRUE(driver.submit(3, 1, {7, 1}, 1).ok());
+  ASSERT_TRUE(driver.step());
+  std::vector<std::int32_t> slots;
+  for (const PlannedSequence& sequence : driver.plan.sequences) slots.push_back(sequence.source_slot);
+  EXPECT_THAT(slots, ElementsAre(PlannedSequence::kNoSlot, 0, 1));
+  ASSERT_TRUE(driver.submit(4, 1, {7, 2}, 1).ok());
+  ASSERT_TRUE(driver.step());
+  EXPECT_THAT(driver.new_sources(), ElementsAre(4));
+  EXPECT_EQ(driver.plan.sequences.back().source_slot, 0);
+}
+
+TEST(SchedulerSources, a_prompt_has_a_token_for_each_row) {
+  SourceDriver driver(with_slots());
+  EXPECT_THAT(driver.submit(1, 2, {7, 1}, 1).message(),
+              HasSubstr("token 7, which stands for a row of the source, 1 times"));
+  EXPECT_THAT(driver.submit(1, 0, {7, 1}, 1).message(), HasSubstr("the source has 0 rows"));
+  EXPECT_TRUE(driver.submit(1, 0, {1}, 1).ok());
 }
 
 }  // namespace

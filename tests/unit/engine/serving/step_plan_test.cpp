@@ -46,7 +46,7 @@ void seal(std::vector<std::byte>& bytes) {
 TEST(StepPlan, is_read_back_as_written) {
   const StepPlan plan = plan_of_two();
   const auto bytes = packed(plan);
-  EXPECT_EQ(bytes.size(), 48U + 4 * (4 + 5 + 2) + 8 * 1 + 12 * 2);
+  EXPECT_EQ(bytes.size(), 48U + 4 * (4 + 5 + 2) + 8 * 1 + 20 * 2);
   StepPlan read;
   const Status status = unpack(bytes, kLimits, read);
   EXPECT_TRUE(status.ok()) << status.to_string();
@@ -82,6 +82,41 @@ TEST(StepPlan, sources_are_read_back_as_written) {
   EXPECT_THAT(read.source_table(read.sequences[0]), ::testing::ElementsAre(5));
   EXPECT_THAT(read.source_table(read.sequences[1]), ::testing::ElementsAre(6, 7, 8));
   EXPECT_THAT(read.table(read.sequences[1]), ::testing::ElementsAre(0, 1, 2));
+}
+
+// The same sequences, where token 7 stands for a row of a source, and the second one's is in slot 2.
+constexpr PlanLimits limits_with_slots() {
+  PlanLimits limits = kLimitsWithSources;
+  limits.source_token = 7;
+  return limits;
+}
+StepPlan plan_with_slots() {
+  StepPlan plan = plan_of_two();
+  plan.sequences = {{0, 1, 5, 0, 2}, {1, 3, 8, 2, 3, 9, 2, 4}};
+  plan.sources = {{1, plan_with_sources().sources[0].tensors}};
+  return plan;
+}
+
+TEST(StepPlan, slots_are_read_back_as_written) {
+  const StepPlan plan = plan_with_slots();
+  StepPlan read;
+  const Status status = unpack(packed(plan), limits_with_slots(), read);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(read, plan);
+  EXPECT_TRUE(read.source_table(read.sequences[1]).empty());
+}
+
+TEST(StepPlan, wrong_slots_are_rejected) {
+  const auto message = [](auto change) {
+    StepPlan plan = plan_with_slots();
+    change(plan.sequences[1]);
+    return check_plan(plan, limits_with_slots()).message();
+  };
+  EXPECT_THAT(message([](PlannedSequence& one) { one.source_slot = 8; }), HasSubstr("9 rows is in slot 8"));
+  EXPECT_THAT(message([](PlannedSequence& one) { one.source_slot = -1; }), HasSubstr("9 rows is in slot -1"));
+  EXPECT_THAT(message([](PlannedSequence& one) { one.source_rows = 0; }), HasSubstr("0 rows is in slot 2"));
+  EXPECT_THAT(message([](PlannedSequence& one) { one.first_source_row = 10; }), HasSubstr("row 10 of a source of 9"));
+  EXPECT_THAT(check_plan(plan_with_slots(), kLimitsWithSources).message(), HasSubstr("9 rows is in slot 2"));
 }
 
 TEST(StepPlan, wrong_sources_are_rejected) {

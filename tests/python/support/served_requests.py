@@ -1,0 +1,39 @@
+"""Requests with a source, answered by a language model on ranks that are threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from thread_ranks import on_threads
+
+import accord
+
+
+def answers(model: accord.LanguageModel, requests: Sequence[tuple]) -> list[list[list[int]]]:
+    """Returns the tokens of each sample of each request (prompt, source, options), all submitted together."""
+    streams = [model.submit(prompt, source=source, **options) for prompt, source, options in requests]
+    found = []
+    for stream in streams:
+        tokens = {}
+        for event in stream:
+            assert event.error is None, event.error
+            if event.token is not None:
+                tokens.setdefault(event.sample, []).append(event.token)
+        found.append([tokens[sample] for sample in sorted(tokens)])
+    return found
+
+
+def served(path: Path, ranks: int, requests: Sequence[tuple], load: dict | None = None, **options: object) -> list:
+    """Returns the answers of rank 0. `load`: options of accord.load(); others are those of LanguageModel.create()."""
+
+    def run(comm):
+        with accord.load(path, {"tp": comm}, **(load or {})) as engine:
+            model = accord.LanguageModel.create(engine, **options)
+            if comm.rank != 0:
+                return model.follow()
+            found = answers(model, requests)
+            model.stop()
+            return found
+
+    return on_threads(ranks, run)[0]
