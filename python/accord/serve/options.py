@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["ServeOptions", "parse_options"]
+__all__ = ["Parser", "ServeOptions", "parse_options"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class ServeOptions:
     log_prompts: bool
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f'{self.prog}: {message}\nsee "{self.prog} --help"\n')
 
 
 def parse_options(words: list[str]) -> ServeOptions:
-    parser = _Parser(prog="accord serve", allow_abbrev=False)
+    parser = Parser(prog="accord serve", allow_abbrev=False)
     add = parser.add_argument
     add("package", type=Path)
     add("--ranks", type=int, default=1)

@@ -17,6 +17,7 @@
 #include "base/text.hpp"
 #include "cli/bench/meter.hpp"
 #include "cli/bench/report.hpp"
+#include "cli/bench/serve.hpp"
 #include "cli/command_ranks.hpp"
 #include "cli/commands.hpp"
 #include "cli/interrupt.hpp"
@@ -332,7 +333,10 @@ void add_bench(CLI::App& app, Action& chosen) {
   command->add_option("--json", options->json, "Write the results as JSON; - is standard output, without the table")
       ->type_name("FILE");
   command->add_option("--plot", options->plot, "Draw time and bandwidth over size, as SVG")->type_name("FILE");
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  add_bench_serve(*command, chosen);
+  command->callback([command, options, &chosen] {
+    if (command->get_subcommands().empty()) chosen = [options] { return run(*options); };
+  });
 }
 
 }  // namespace accord::cli
