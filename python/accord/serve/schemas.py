@@ -68,6 +68,7 @@ class SamplingRequest(_Body):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    ignore_eos: bool | None = None
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
     max_tokens: Count | None = None
     n: Annotated[int, Field(ge=1, le=_MAX_CHOICES)] | None = None

@@ -140,7 +140,7 @@ class Service:
             "temperature": 1.0 if body.temperature is None else body.temperature,
             # Restarted ranks need the same seed.
             "seed": secrets.randbits(64) if body.seed is None else body.seed & (1 << 64) - 1,
-            "stop_tokens": facts.stop_tokens,
+            "stop_tokens": [] if body.ignore_eos else facts.stop_tokens,
             "max_new_tokens": self._max_new_tokens(prompt, limits, facts),
         }
         options |= {name: value for name in _SAME_NAMES if (value := getattr(body, name)) is not None}

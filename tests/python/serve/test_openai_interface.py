@@ -188,6 +188,21 @@ def test_biases_forbid_and_force_tokens(server, client, text_model):
     assert forced.choices[0].text == "x" * 8
 
 
+def test_an_answer_that_ignores_its_end_goes_on_to_the_limit(server, client, text_model):
+    options = {"model": server.name, "prompt": "The quick", "temperature": 0, "max_tokens": 40}
+    made = client.completions.create(**options, extra_body={"ignore_eos": True})
+    ids = text_model.tokenizer("The quick", return_tensors="pt").input_ids
+    prompt = ids.shape[1]
+    with torch.no_grad():
+        for _ in range(40):
+            ids = torch.cat([ids, text_model.model(ids).logits[:, -1:].argmax(-1)], dim=1)
+    assert text_model.tokenizer.eos_token_id in ids[0, prompt:-1]
+    assert made.choices[0].text == text_model.tokenizer.decode(ids[0, prompt:], skip_special_tokens=True)
+    assert (made.usage.completion_tokens, made.choices[0].finish_reason) == (40, "length")
+    made = client.completions.create(**options, extra_body={"ignore_eos": False})
+    assert made.choices[0].finish_reason == "stop"
+
+
 def test_penalties_change_what_repeats(server, client, text_model):
     x = text_model.tokenizer("x", add_special_tokens=False).input_ids
     options = {"model": server.name, "prompt": "The", "max_tokens": 6, "temperature": 0, "logit_bias": {str(x[0]): 30}}
