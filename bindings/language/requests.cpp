@@ -17,6 +17,7 @@
 #include "bindings/interpreter/status.hpp"
 #include "bindings/language/source.hpp"
 #include "bindings/language/text_stream.hpp"
+#include "bindings/language/token_mask.hpp"
 
 namespace accord::python {
 namespace {
@@ -63,6 +64,8 @@ const std::map<std::string, Option>& options_by_name() {
       {"samples", {kWhole, [](GenerationRequest& r, nb::handle v) { r.samples = nb::cast<int>(v); }}},
       {"first_sample", {kWhole, [](GenerationRequest& r, nb::handle v) { r.first_sample = nb::cast<int>(v); }}},
       {"generated", {kWhole, [](GenerationRequest& r, nb::handle v) { r.generated = nb::cast<int>(v); }}},
+      {"mask",
+       {"a callable or None", [](GenerationRequest& r, nb::handle v) { r.sampling.mask = token_mask_argument(v); }}},
       {"source",
        {"token ids, or arrays",
         [](GenerationRequest& r, nb::handle v) {

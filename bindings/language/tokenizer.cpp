@@ -60,6 +60,11 @@ std::string render(const ChatFormat& self, nb::handle messages, bool add_generat
                                     add_generation_prompt ? AddGenerationPrompt::kYes : AddGenerationPrompt::kNo));
 }
 
+std::optional<nb::bytes> bytes_of(const Tokenizer& self, TokenId id) {
+  const auto bytes = value_or_raise(self.bytes_of(id));
+  return bytes ? std::optional(nb::bytes(bytes->data(), bytes->size())) : std::nullopt;
+}
+
 void bind_decoding(nb::module_& module) {
   nb::class_<Encoding>(module, "Encoding", "Input of an encoder model: three lists of the same length.")
       .def_ro("ids", &Encoding::ids, "The tokens.")
@@ -161,6 +166,10 @@ Raises InvalidArgument for a character that is not in the vocabulary if there is
            "encode().")
       .def("decode", &decode, nb::arg("ids"), nb::kw_only(), nb::arg("skip_special_tokens") = true,
            "Returns the text of `ids`. Ids that are not tokens are skipped; bytes that are not UTF-8 become U+FFFD.")
+      .def(
+          "bytes_of", &bytes_of, nb::arg("id"),
+          "Returns the bytes that a token adds to a text in which other tokens precede and follow it: not always whole "
+          "characters. None for special tokens and for ids that are not tokens.")
       .def(
           "streaming_decoder",
           [](const Tokenizer& self, bool skip_special_tokens) {

@@ -19,14 +19,21 @@ namespace accord {
 /// Identifies a request from its submission to its last event; never reused.
 using RequestId = std::uint64_t;
 
-/// Restricts which tokens may come next: for grammars, choices and the like.
+/// Restricts which tokens may come next: for grammars, choices and the like. Used on the rank that samples.
 class TokenMask {
  public:
   virtual ~TokenMask() = default;
-  /// Clears in `allowed` every token that may not follow `generated`. Token t is bit t % 64 of word t / 64, and all
-  /// bits are set on entry. Called on the rank that samples, before each token; for different samples, from several
-  /// threads at once. A failure ends the sample with that Status.
-  virtual Status restrict(std::span<const TokenId> generated, std::span<std::uint64_t> allowed) const = 0;
+  /// Announces a call of restrict() with the same sample and tokens, before the step that computes the logits for it:
+  /// a mask may do its work beside the step, on its own thread. Should return quickly. Not every call of restrict() is
+  /// announced, and requests may end in between.
+  virtual void prepare(int sample, std::span<const TokenId> generated) const {
+    (void)sample;
+    (void)generated;
+  }
+  /// Clears in `allowed` every token that may not follow the `generated` tokens of sample `sample`. Token t is bit
+  /// t % 64 of word t / 64, and all bits are set on entry. For different samples, called from several threads at once.
+  /// A failure ends the sample with that Status.
+  virtual Status restrict(int sample, std::span<const TokenId> generated, std::span<std::uint64_t> allowed) const = 0;
 };
 
 struct LogitBias {

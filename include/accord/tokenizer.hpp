@@ -91,6 +91,10 @@ class Tokenizer {
   /// become U+FFFD.
   [[nodiscard]] Result<std::string> decode(std::span<const TokenId> ids,
                                            ShowSpecial special = ShowSpecial::kSkip) const;
+  /// Returns the bytes that `id` adds to a text in which other tokens precede and follow it: not always whole
+  /// characters. nullopt for special tokens, and for ids that are not tokens. The decoder of WordPiece models may
+  /// change them further (`cleanup`).
+  [[nodiscard]] Result<std::optional<std::string>> bytes_of(TokenId id) const;
   [[nodiscard]] StreamingDecoder streaming_decoder(ShowSpecial special = ShowSpecial::kSkip) const;
 
   /// The number of tokens, including added ones. Ids may have gaps: a model's embedding may be larger.

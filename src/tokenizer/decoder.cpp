@@ -22,6 +22,10 @@ class ByteLevelDecoder : public Decoder {
     tokens.push_back(well_formed(bytes));
     return {};
   }
+  Result<std::string> apply_inside(std::string token, Joined /*joined*/) const override {
+    return decode_bytes(token).value_or(token);
+  }
+  bool joins() const override { return true; }
 };
 
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
@@ -46,20 +50,26 @@ class WordPieceDecoder : public Decoder {
                                                                                          {" 're", "'re"}}};
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       std::string& token = tokens[i];
-      if (i > 0) {
-        if (token.starts_with(prefix_)) {
-          token.erase(0, prefix_.size());
-        } else {
-          token.insert(token.begin(), ' ');
-        }
-      }
+      if (i > 0) attach(token);
       if (!cleans_up_) continue;
       for (const auto& [what, by] : kCleanUp) replace_all(token, what, by);
     }
     return {};
   }
+  Result<std::string> apply_inside(std::string token, Joined /*joined*/) const override {
+    attach(token);
+    return token;
+  }
 
  private:
+  void attach(std::string& token) const {
+    if (token.starts_with(prefix_)) {
+      token.erase(0, prefix_.size());
+    } else {
+      token.insert(token.begin(), ' ');
+    }
+  }
+
   std::string prefix_;
   bool cleans_up_;
 };
@@ -72,6 +82,10 @@ class MetaspaceDecoder : public Decoder {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       replace_all(tokens[i], replacement_, i == 0 && prepends_ ? "" : " ");
     return {};
+  }
+  Result<std::string> apply_inside(std::string token, Joined /*joined*/) const override {
+    replace_all(token, replacement_, " ");
+    return token;
   }
 
  private:
@@ -106,6 +120,10 @@ class ByteFallback : public Decoder {
     tokens = std::move(result);
     return {};
   }
+  Result<std::string> apply_inside(std::string token, Joined /*joined*/) const override {
+    const auto byte = byte_of_token(token);
+    return byte ? std::string(1, static_cast<char>(*byte)) : token;
+  }
 
  private:
   static std::optional<unsigned char> byte_of_token(std::string_view token) {
@@ -125,6 +143,8 @@ class Fuse : public Decoder {
     tokens.push_back(std::move(text));
     return {};
   }
+  Result<std::string> apply_inside(std::string token, Joined /*joined*/) const override { return token; }
+  bool joins() const override { return true; }
 };
 
 class ReplaceDecoder : public Decoder {
@@ -132,15 +152,18 @@ class ReplaceDecoder : public Decoder {
   ReplaceDecoder(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Status apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
-      std::string result;
-      std::size_t copied = 0;
-      ACCORD_RETURN_IF_ERROR(pattern_.for_each(token, [&](const Match& match) {
-        result.append(token, copied, match.begin - copied).append(content_);
-        copied = match.end;
-      }));
-      token = std::move(result.append(token, copied));
+      ACCORD_ASSIGN_OR_RETURN(token, apply_inside(std::move(token), Joined::kNo));
     }
     return {};
+  }
+  Result<std::string> apply_inside(std::string token, Joined /*joined*/) const override {
+    std::string result;
+    std::size_t copied = 0;
+    ACCORD_RETURN_IF_ERROR(pattern_.for_each(token, [&](const Match& match) {
+      result.append(token, copied, match.begin - copied).append(content_);
+      copied = match.end;
+    }));
+    return std::move(result.append(token, copied));
   }
 
  private:
@@ -153,16 +176,21 @@ class StripDecoder : public Decoder {
  public:
   StripDecoder(std::string content, int start, int stop) : content_(std::move(content)), start_(start), stop_(stop) {}
   Status apply(std::vector<std::string>& tokens) const override {
-    for (std::string& token : tokens) {
-      std::string_view left = token;
-      for (int i = 0; i < start_ && left.starts_with(content_); ++i) left.remove_prefix(content_.size());
-      for (int i = 0; i < stop_ && left.ends_with(content_); ++i) left.remove_suffix(content_.size());
-      token = std::string(left);
-    }
+    for (std::string& token : tokens) token = stripped(token);
     return {};
+  }
+  Result<std::string> apply_inside(std::string token, Joined joined) const override {
+    return joined == Joined::kYes ? token : stripped(token);
   }
 
  private:
+  std::string stripped(const std::string& token) const {
+    std::string_view left = token;
+    for (int i = 0; i < start_ && left.starts_with(content_); ++i) left.remove_prefix(content_.size());
+    for (int i = 0; i < stop_ && left.ends_with(content_); ++i) left.remove_suffix(content_.size());
+    return std::string(left);
+  }
+
   std::string content_;
   int start_;
   int stop_;

@@ -1,6 +1,7 @@
 #pragma once
 // Decoders, which turn tokens into text.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,11 +10,18 @@
 
 namespace accord::tokenizer {
 
+/// Whether the decoders before have joined all tokens into one text.
+enum class Joined : std::uint8_t { kNo, kYes };
+
 class Decoder {
  public:
   virtual ~Decoder() = default;
   /// Rewrites the list of texts; at the end they are joined.
   virtual Status apply(std::vector<std::string>& tokens) const = 0;
+  /// Returns what becomes of a token that is neither the first nor the last one: bytes, not always whole characters.
+  virtual Result<std::string> apply_inside(std::string token, Joined joined) const = 0;
+  /// True if apply() joins the tokens into one text.
+  virtual bool joins() const { return false; }
 };
 
 /// The file's "decoder", with sequences flattened.

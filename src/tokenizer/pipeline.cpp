@@ -151,6 +151,18 @@ Result<std::string> Pipeline::decode(std::span<const TokenId> ids, ShowSpecial s
   return text;
 }
 
+Result<std::optional<std::string>> Pipeline::bytes_of(TokenId id) const {
+  std::optional<std::string> bytes = text_of(id, ShowSpecial::kSkip);
+  if (!bytes) return bytes;
+  Joined joined = Joined::kNo;
+  for (const auto& decoder : decoders_.list) {
+    ACCORD_ASSIGN_OR_RETURN(bytes, decoder->apply_inside(*std::move(bytes), joined));
+    if (decoder->joins()) joined = Joined::kYes;
+  }
+  if (decoders_.joins_by_space) bytes->insert(bytes->begin(), ' ');
+  return bytes;
+}
+
 std::optional<std::string> Pipeline::text_of(TokenId id, ShowSpecial special) const {
   std::optional<std::string> text;
   if (const AddedToken* added = added_->find(id)) {

@@ -30,6 +30,8 @@ class Pipeline {
   Result<Encoding> encode(std::string_view first, std::optional<std::string_view> second,
                           const EncodeOptions& options) const;
   Result<std::string> decode(std::span<const TokenId> ids, ShowSpecial special) const;
+  /// See Tokenizer::bytes_of().
+  Result<std::optional<std::string>> bytes_of(TokenId id) const;
   /// True if decode() skips `id`.
   bool is_skipped(TokenId id, ShowSpecial special) const { return !text_of(id, special).has_value(); }
 

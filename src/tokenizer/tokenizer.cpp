@@ -39,6 +39,8 @@ Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, ShowSpecial 
   return pipeline_->decode(ids, special);
 }
 
+Result<std::optional<std::string>> Tokenizer::bytes_of(TokenId id) const { return pipeline_->bytes_of(id); }
+
 StreamingDecoder Tokenizer::streaming_decoder(ShowSpecial special) const {
   return StreamingDecoder(pipeline_, special);
 }

@@ -74,6 +74,15 @@ Status Generation::execute_orders() {
   return Status();
 }
 
+void Generation::prepare_masks() {
+  const auto draws = scheduler_.draws();
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    const DrawInput input = scheduler_.draw_input(i);
+    if (input.request != nullptr && input.request->sampling.mask != nullptr)
+      input.request->sampling.mask->prepare(input.sample, input.generated);
+  }
+}
+
 // Lets the model choose tokens where it can; the other draws are left in unchosen_.
 Status Generation::choose() {
   const auto draws = scheduler_.draws();
@@ -138,6 +147,7 @@ Status Generation::step() {
     ACCORD_RETURN_IF_ERROR(channel_->send(message_));
   }
   if (plan_.empty()) return Status();
+  prepare_masks();
   ACCORD_RETURN_IF_ERROR(model_->run(plan_));
   ACCORD_RETURN_IF_ERROR(choose());
   ACCORD_RETURN_IF_ERROR(sample());

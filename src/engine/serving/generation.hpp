@@ -67,6 +67,7 @@ class Generation {
   void loop();
   Status execute_orders();
   Status step();
+  void prepare_masks();
   Status choose();
   Status sample();
   void deliver_events();

@@ -58,9 +58,18 @@ Sampler::Sampler(std::int32_t vocabulary) : counts_(static_cast<std::size_t>(voc
 
 Status Sampler::apply_mask(const TokenMask& mask, const DrawInput& input) {
   allowed_.assign((adjusted_.size() + 63) / 64, ~std::uint64_t{0});
-  ACCORD_RETURN_IF_ERROR(mask.restrict(input.generated, allowed_));
-  for (std::size_t token = 0; token < adjusted_.size(); ++token)
-    if ((allowed_[token / 64] >> (token % 64) & 1) == 0) adjusted_[token] = -std::numeric_limits<float>::infinity();
+  ACCORD_RETURN_IF_ERROR(mask.restrict(input.sample, input.generated, allowed_));
+  constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+  for (std::size_t word = 0; word < allowed_.size(); ++word) {
+    const std::span<float> logits =
+        std::span(adjusted_).subspan(word * 64, std::min<std::size_t>(64, adjusted_.size() - word * 64));
+    if (allowed_[word] == 0) {
+      std::ranges::fill(logits, kForbidden);
+    } else if (~allowed_[word] != 0) {
+      for (std::size_t bit = 0; bit < logits.size(); ++bit)
+        if ((allowed_[word] >> bit & 1) == 0) logits[bit] = kForbidden;
+    }
+  }
   return Status();
 }
 

@@ -54,6 +54,19 @@ def test_pairs_types_and_masks_match_tokenizers(pair):
             )  # fmt: skip
 
 
+def test_bytes_of_tokens_join_to_the_text(pair):
+    """Between other tokens; the tokens at both ends are left out, because decoders may treat them differently."""
+    reference, tokenizer = pair
+    has_clean_up = json.loads(reference.to_str())["decoder"] == {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    special = {token for token, added in reference.get_added_tokens_decoder().items() if added.special}
+    for text in TEXTS:
+        ids = reference.encode(text, add_special_tokens=False).ids
+        parts = [tokenizer.bytes_of(token) for token in ids]
+        assert [part is None for part in parts] == [token in special for token in ids]
+        inner = [part for part in parts if part is not None][1:-1]
+        assert has_clean_up or b"".join(inner).decode(errors="ignore") in reference.decode(ids)
+
+
 def test_the_vocabulary_matches_tokenizers(pair):
     reference, tokenizer = pair
     vocabulary = reference.get_vocab()

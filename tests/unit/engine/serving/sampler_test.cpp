@@ -191,7 +191,8 @@ TEST(Sampler, logits_that_are_not_numbers_are_an_error) {
 class Only final : public TokenMask {
  public:
   explicit Only(std::vector<TokenId> tokens) : tokens_(std::move(tokens)) {}
-  Status restrict(std::span<const TokenId> generated, std::span<std::uint64_t> allowed) const override {
+  Status restrict(int sample, std::span<const TokenId> generated, std::span<std::uint64_t> allowed) const override {
+    EXPECT_GE(sample, 0);
     if (generated.size() > 3) return Status(StatusCode::kAborted, "the grammar has ended");
     std::ranges::fill(allowed, 0);
     for (const TokenId token : tokens_)
