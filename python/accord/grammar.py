@@ -22,7 +22,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from accord._core import InvalidArgument, Tokenizer
 
-__all__ = ["Grammar", "Mask", "Masks", "choice", "grammar", "json_object", "json_schema", "regex"]
+__all__ = ["Grammar", "Mask", "Masks", "choice", "grammar", "json_schema", "regex"]
 
 # Between two tokens of JSON: nothing, a space, or a new line with its indentation. Without a limit, a model may write
 # white space until its answer is full.
@@ -45,11 +45,6 @@ def json_schema(schema: Mapping[str, object] | bool) -> Grammar:
         schema = {} if schema else {"not": {}}
     source = LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": _WHITE_SPACE})
     return _checked(source)
-
-
-def json_object() -> Grammar:
-    """Any JSON object."""
-    return json_schema({"type": "object"})
 
 
 def regex(pattern: str) -> Grammar:

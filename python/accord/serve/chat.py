@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from accord.serve.answer import Piece, TokenLogprobs
+from accord.serve.constraints import grammar_of
 from accord.serve.errors import invalid
 from accord.serve.responses import respond
 from accord.serve.schemas import ChatRequest, Message, parse
@@ -22,8 +23,9 @@ async def chat_completions(request: Request) -> Response:
     service.check_model(body.model)
     conversation = conversation_of(body.messages)
     prompt = await service.texts.encode(service.texts.render(conversation), "messages", add_special_tokens=False)
+    grammar = await grammar_of(body)
     service.note_prompt(request, conversation)
-    answers = service.start(body, [prompt], _limits(body))
+    answers = service.start(body, [prompt], _limits(body), grammar)
     return await respond(request, body, answers, _ChatForm(service.texts, bool(body.logprobs)))
 
 

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from accord.serve.answer import Piece, TokenLogprobs
+from accord.serve.constraints import grammar_of
 from accord.serve.responses import respond
 from accord.serve.schemas import CompletionRequest, parse
 from accord.serve.service import Limits, Service
@@ -22,9 +23,10 @@ async def completions(request: Request) -> Response:
     body = parse(CompletionRequest, await read_body(request))
     service.check_model(body.model)
     prompts = await _tokens(service.texts, body.prompt)
+    grammar = await grammar_of(body)
     service.note_prompt(request, body.prompt)
     max_tokens = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    answers = service.start(body, prompts, Limits(max_tokens, "max_tokens", body.logprobs))
+    answers = service.start(body, prompts, Limits(max_tokens, "max_tokens", body.logprobs), grammar)
     form = _CompletionForm(service.texts, body.logprobs is not None, len(answers.choices))
     return await respond(request, body, answers, form)
 

@@ -1,7 +1,8 @@
 """Messages between the server and rank 0, over a pair of connected sockets: the length in 4 bytes, then JSON.
 
 From the server:
-    {"submit": ID, "prompt": TOKENS, "options": {...}}    ID is a number that was not used before
+    {"submit": ID, "prompt": TOKENS, "options": {...}}    ID is a number that was not used before; the options are
+                                                          those of LanguageModel.submit(), with "grammar" for "mask"
     {"cancel": ID}
     {"stop": true}
 From rank 0:

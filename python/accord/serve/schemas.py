@@ -45,20 +45,45 @@ class _Body(BaseModel):
     def _check_names(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        for name in given.keys() - cls.model_fields.keys():
+        names = {field.alias or name for name, field in cls.model_fields.items()}
+        for name in given.keys() - names:
             if name not in cls.unsupported:
-                near = difflib.get_close_matches(name, cls.model_fields, n=1)
+                near = difflib.get_close_matches(name, names, n=1)
                 hint = f'; did you mean "{near[0]}"?' if near else ""
                 raise PydanticCustomError("unknown_parameter", "unknown field{hint}", {"field": name, "hint": hint})
             if given[name] is not None and given[name] not in cls.unsupported[name]:
                 raise PydanticCustomError("unsupported_parameter", "this field is not supported", {"field": name})
-        return {name: value for name, value in given.items() if name in cls.model_fields}
+        return {name: value for name, value in given.items() if name in names}
 
 
 class StreamOptions(_Body):
     unsupported: ClassVar[dict[str, tuple]] = {"include_obfuscation": (False,)}
 
     include_usage: bool | None = None
+
+
+class SchemaFormat(_Body):
+    """The schema of `response_format`. Answers always conform to it, also without `strict`."""
+
+    name: str
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(_Body):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: SchemaFormat | None = None
+
+
+class StructuredOutputs(_Body):
+    """What answers must match, as vLLM's users write it: one of these."""
+
+    json_: dict[str, Any] | str | None = Field(None, alias="json")
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: Annotated[list[str], Field(min_length=1)] | None = None
+    grammar: str | None = None
 
 
 class SamplingRequest(_Body):
@@ -72,10 +97,12 @@ class SamplingRequest(_Body):
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
     max_tokens: Count | None = None
     n: Annotated[int, Field(ge=1, le=_MAX_CHOICES)] | None = None
+    response_format: ResponseFormat | None = None
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
     stop: StopText | Annotated[list[StopText], Field(max_length=_MAX_STOPS)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    structured_outputs: StructuredOutputs | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -139,7 +166,6 @@ class ChatRequest(SamplingRequest):
         "prompt_cache_key": (),
         "prompt_cache_retention": (),
         "reasoning_effort": (),
-        "response_format": ({"type": "text"},),
         "safety_identifier": (),
         "service_tier": ("auto", "default"),
         "store": (False,),
@@ -202,5 +228,7 @@ def _error_of(errors: list[ErrorDetails]) -> ApiError:
 
 def _param(path: Sequence[int | str]) -> str:
     """Returns "messages.0.content" for a path in which pydantic also names the form of a field ("list[TextPart]")."""
-    forms = ("str", "list[", "constrained", "tagged-union", "function-")
-    return ".".join(str(step) for step in path if isinstance(step, int) or not step.startswith(forms))
+    forms = ("list[", "dict[", "constrained", "tagged-union", "function-")
+    return ".".join(
+        str(step) for step in path if isinstance(step, int) or not (step == "str" or step.startswith(forms))
+    )

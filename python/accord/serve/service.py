@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from accord.grammar import Grammar
 from accord.serve.answer import Choice, Piece
 from accord.serve.errors import ApiError, invalid, unavailable
 from accord.serve.generation import Generation, Mailbox
@@ -118,11 +119,17 @@ class Service:
             raise ApiError(429, message, code="too_many_requests", headers={"Retry-After": "1"})
         return self.ranks.facts
 
-    def start(self, body: SamplingRequest, prompts: Sequence[list[int]], limits: Limits) -> Answers:
+    def start(
+        self, body: SamplingRequest, prompts: Sequence[list[int]], limits: Limits, grammar: Grammar | None
+    ) -> Answers:
         """Submits the prompts. The answers must be released."""
         facts = self.admit(len(prompts))
         samples = body.n or 1
         wanted = [self._engine_options(body, prompt, limits, facts) for prompt in prompts]
+        if grammar is not None:
+            if not facts.stop_tokens:
+                raise invalid("this model has no stop token, so its answers cannot end where a grammar ends")
+            wanted = [options | {"grammar": grammar.source} for options in wanted]
         mailbox = Mailbox()
         stops = body.stops()
         choices = [Choice(self.texts, stops) for _ in range(samples * len(prompts))]

@@ -7,15 +7,18 @@ dies, rank 0 ends, and with it the job.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import accord
 from accord.engines.loading import load
+from accord.grammar import Grammar, Masks
 from accord.serve.frames import BlockingLink
 
 __all__ = ["WorkerOptions"]
@@ -37,8 +40,9 @@ class WorkerOptions:
 class _Leader:
     """Rank 0's side of the connection."""
 
-    def __init__(self, model: accord.LanguageModel, link: BlockingLink):
+    def __init__(self, model: accord.LanguageModel, package: Path, link: BlockingLink):
         self._model = model
+        self._package = package
         self._queue = model.queue()
         self._link = link
         self._sending = threading.Lock()
@@ -71,6 +75,12 @@ class _Leader:
                 return 0
         return 1
 
+    @functools.cached_property
+    def _masks(self) -> Masks:
+        """Created for the first request that needs it: that takes up to a second."""
+        tokenizer = accord.Tokenizer.load(self._package / "tokenizer.json")
+        return Masks(tokenizer, self._model.vocabulary, self._model.stop_tokens)
+
     def _send(self, message: dict) -> None:
         with self._sending:
             self._link.send(message)
@@ -80,6 +90,8 @@ class _Leader:
         if biases is not None:
             options["biases"] = {int(token): bias for token, bias in biases.items()}  # JSON's keys are texts
         try:
+            if "grammar" in options:
+                options["mask"] = self._masks.mask(Grammar(options.pop("grammar")))
             with self._submitting:
                 request = self._queue.submit(prompt, **options)
                 self._numbers[request], self._requests[number] = number, request
@@ -145,7 +157,7 @@ def main() -> int:
         link.send({"failed": str(error)})  # from any rank: the first one to end ends the others
         return 1
     if model.leads:
-        return _Leader(model, link).run()
+        return _Leader(model, Path(options.package), link).run()
     link.close()
     try:
         model.follow()

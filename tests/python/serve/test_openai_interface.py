@@ -265,7 +265,7 @@ TEXT = {"prompt": "One"}
     ("fields", "param", "code"),
     [
         (CHAT | {"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
-        (CHAT | {"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
+        (CHAT | {"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
         (CHAT | {"temprature": 1}, "temprature", "unknown_parameter"),
         (CHAT | {"temperature": 3}, "temperature", "invalid_value"),
         (CHAT | {"temperature": "hot"}, "temperature", "invalid_value"),
@@ -276,6 +276,7 @@ TEXT = {"prompt": "One"}
         (CHAT | {"top_logprobs": 2}, "top_logprobs", "invalid_value"),
         (CHAT | {"stop": [""]}, "stop.0", "invalid_value"),
         (CHAT | {"stream_options": {"include_usage": True}}, "stream_options", "invalid_value"),
+        (CHAT | {"stream": True, "stream_options": {"x": 1}}, "stream_options.x", "unknown_parameter"),
         (CHAT | {"logit_bias": {"x": 1}}, "logit_bias.x", "invalid_value"),
         (CHAT | {"logit_bias": {"1": 101}}, "logit_bias.1", "invalid_value"),
         ({}, "messages", "missing_required_parameter"),

@@ -105,8 +105,9 @@ def served(package: Path, *options: object, **more) -> Iterator[ServedModel]:
         end(server.process)
 
 
-def make_endless(text_model, folder: Path) -> Path:
-    """Exports a model that never ends a text by itself, so that a generation takes as long as a test wants."""
+def make_endless(text_model, folder: Path, stop_token: int | None = None) -> Path:
+    """Exports a model that never ends a text by itself, so that a generation takes as long as a test wants. With a stop
+    token, that holds for texts whose grammar does not allow it."""
     from text_model import transformers
 
     config = transformers.LlamaConfig(
@@ -117,7 +118,7 @@ def make_endless(text_model, folder: Path) -> Path:
         num_key_value_heads=2,
         vocab_size=len(text_model.tokenizer),
         max_position_embeddings=1 << 14,
-        eos_token_id=None,
+        eos_token_id=stop_token,
     )
     model = transformers.LlamaForCausalLM(config).eval()
     return accord.export(model, path=folder / "endless.accord", sharding="auto", tokenizer=text_model.path.parent)
