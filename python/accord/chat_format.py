@@ -1,4 +1,5 @@
-"""Converts a model's chat template to a chat_format.json, which renders conversations without Jinja.
+"""Converts a model's chat template to a chat_format.json, which renders conversations without Jinja, and renders
+templates with Jinja where that is not enough.
 
     document = accord.chat_format.of_folder("model")  # its tokenizer_config.json or chat_template.jinja
     Path("chat_format.json").write_text(document)
@@ -17,6 +18,7 @@ Needs Jinja2, which is installed with transformers.
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 import json
 import os
@@ -29,9 +31,9 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
-from accord._core import ChatFormat, InvalidArgument
+from accord._core import ChatFormat, InvalidArgument, NotFound, Unsupported
 
-__all__ = ["derive", "of_folder"]
+__all__ = ["ChatTemplate", "derive", "of_folder"]
 
 ROLES = ("system", "user", "assistant")
 LONGEST_PROBE = 4  # messages
@@ -86,17 +88,65 @@ class _Template:
         """Returns the text, or None if the template rejects the conversation."""
         messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
         try:
-            return self._template.render(
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **self._special_tokens,
-            )
+            return self.fill(messages, None, add_generation_prompt)
         except _Refused:
             return None
         except Exception as error:
             raise _NoTable(f"it fails for a conversation of {_listed(roles)}: {error}") from error
+
+    def fill(self, messages: Sequence[Mapping[str, object]], tools: object, add_generation_prompt: bool) -> str:
+        return self._template.render(
+            messages=messages,
+            tools=tools,
+            documents=None,
+            add_generation_prompt=add_generation_prompt,
+            **self._special_tokens,
+        )
+
+
+class ChatTemplate:
+    """The chat template in a chat_format.json, run as transformers runs it: for conversations with tools, and for
+    templates that a table cannot express."""
+
+    def __init__(self, document: str):
+        """Raises NotFound if the document has no template, and Unsupported if the template cannot be read."""
+        content = json.loads(document)
+        if "template" not in content:
+            raise NotFound("the chat format has no template: export the model again")
+        self.source: str = content["template"]
+        try:
+            self._template = _Template(self.source, content.get("special_tokens", {}))
+        except _NoTable as error:
+            raise Unsupported(f"the chat template: {error}") from error
+        self._template.strftime_now = lambda form: datetime.datetime.now().strftime(form)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """Returns the text of a conversation, special tokens included. Raises InvalidArgument with the template's reason
+        if it rejects the conversation.
+
+        tools: {"type": "function", "function": {"name": ..., "description": ..., "parameters": SCHEMA}} each. Arguments
+        of calls in `messages` are objects, not texts.
+        """
+        try:
+            return self._template.fill(messages, tools, add_generation_prompt)
+        except Exception as error:  # anything may be raised by a template
+            raise InvalidArgument(f"the chat template rejects this conversation: {error}") from error
+
+    @functools.cached_property
+    def takes_tools(self) -> bool:
+        """Whether the names of tools reach the model."""
+        probe = {"name": "probe_of_tools", "description": "", "parameters": {"type": "object", "properties": {}}}
+        try:
+            text = self.render([{"role": "user", "content": ""}], tools=[{"type": "function", "function": probe}])
+        except InvalidArgument:
+            return False
+        return probe["name"] in text
 
 
 def derive(template: str, special_tokens: Mapping[str, str] | None = None) -> str:
@@ -104,15 +154,18 @@ def derive(template: str, special_tokens: Mapping[str, str] | None = None) -> st
 
     special_tokens: tokens that the template refers to by name (`bos_token`, `eos_token`, ...).
 
-    If a table cannot express the template, the file contains the reason, and ChatFormat raises Unsupported with it.
+    If a table cannot express the template, the file contains the reason, and ChatFormat raises Unsupported with it. The
+    file also has the template itself, for ChatTemplate.
     """
     head = {"format": "accord-chat-format", "format_version": 1}
+    source = {"template": template, "special_tokens": dict(special_tokens or {})}
     try:
         compiled = _Template(template, special_tokens or {})
-        document = json.dumps({**head, **_table_of(compiled)}, indent=1, ensure_ascii=False) + "\n"
+        document = json.dumps({**head, **_table_of(compiled), **source}, indent=1, ensure_ascii=False) + "\n"
         _compare(compiled, ChatFormat.parse(document))
     except _NoTable as reason:
-        return json.dumps({**head, "unsupported": " ".join(str(reason).split())}, indent=1, ensure_ascii=False) + "\n"
+        unsupported = {"unsupported": " ".join(str(reason).split())}
+        return json.dumps({**head, **unsupported, **source}, indent=1, ensure_ascii=False) + "\n"
     return document
 
 

@@ -22,7 +22,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from accord._core import InvalidArgument, Tokenizer
 
-__all__ = ["Grammar", "Mask", "Masks", "choice", "grammar", "json_schema", "regex"]
+__all__ = ["Grammar", "Mask", "Masks", "choice", "grammar", "json_schema", "lark_json", "regex"]
 
 # Between two tokens of JSON: nothing, a space, or a new line with its indentation. Without a limit, a model may write
 # white space until its answer is full.
@@ -45,6 +45,11 @@ def json_schema(schema: Mapping[str, object] | bool) -> Grammar:
         schema = {} if schema else {"not": {}}
     source = LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": _WHITE_SPACE})
     return _checked(source)
+
+
+def lark_json(schema: Mapping[str, object]) -> str:
+    """Returns JSON that conforms to a schema as a rule's body in Lark's notation, for grammar()."""
+    return "%json " + json.dumps({"x-guidance": {"whitespace_pattern": _WHITE_SPACE}} | dict(schema))
 
 
 def regex(pattern: str) -> Grammar:

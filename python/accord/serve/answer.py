@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from accord.serve.generation import NewToken
 from accord.serve.texts import Texts
+from accord.serve.tool_calls import CallDelta, ToolCallParser
 
 __all__ = ["Choice", "Piece", "StopSearch", "TokenLogprobs"]
 
@@ -61,9 +62,15 @@ class Piece:
     text: str = ""
     finish: str = ""  # OpenAI's finish_reason once the choice has ended
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    calls: list[CallDelta] = field(default_factory=list)  # of tools
+
+    @property
+    def empty(self) -> bool:
+        return not (self.text or self.finish or self.logprobs or self.calls)
 
     def extend(self, later: Piece) -> None:
         self.text += later.text
+        self.calls += later.calls
         self.finish = later.finish
         self.logprobs += later.logprobs
 
@@ -71,9 +78,12 @@ class Piece:
 class Choice:
     """One of the answers to a request."""
 
-    def __init__(self, texts: Texts, stops: Sequence[str]):
-        self._decoder = texts.tokenizer.streaming_decoder()
+    def __init__(self, texts: Texts, stops: Sequence[str], parser: ToolCallParser | None = None):
+        """parser: finds calls of tools, and is used for this answer alone."""
+        # Calls may begin with special tokens.
+        self._decoder = texts.tokenizer.streaming_decoder(skip_special_tokens=parser is None)
         self._search = StopSearch(stops)
+        self._parser = parser
         self.tokens = 0
         self.ended = False
 
@@ -86,11 +96,24 @@ class Choice:
             if new.logprobs is not None and new.finish != "stop_token":
                 piece.logprobs.append(TokenLogprobs(new.token, *new.logprobs))
             if new.finish != "stop_token":
-                piece.text += self._search.push(self._decoder.push(new.token))
+                self._add(self._search.push(self._decoder.push(new.token)), piece)
         if new.finish and not self._search.found:
-            piece.text += self._search.push(self._decoder.finish())
+            self._add(self._search.push(self._decoder.finish()), piece)
             if not self._search.found:
-                piece.text += self._search.finish()
-        if self._search.found or new.finish:
+                self._add(self._search.finish(), piece)
+        parser = self._parser
+        if self._search.found or new.finish or (parser is not None and parser.ended):
             self.ended = True
             piece.finish = "length" if new.finish == "length" and not self._search.found else "stop"
+            if parser is not None:
+                piece.text += parser.finish()
+                if parser.calls and (piece.finish == "stop" or parser.ended):
+                    piece.finish = "tool_calls"
+
+    def _add(self, text: str, piece: Piece) -> None:
+        if self._parser is None:
+            piece.text += text
+        else:
+            content, calls = self._parser.push(text)
+            piece.text += content
+            piece.calls += calls

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from accord.serve.chat import chat_completions, conversation_of
+from accord.serve.chat import chat_completions
 from accord.serve.completions import completions
 from accord.serve.errors import ApiError, error_object, invalid
 from accord.serve.gate import ApiKeys, Gate
@@ -22,6 +22,7 @@ from accord.serve.ranks import State
 from accord.serve.schemas import DetokenizeRequest, TokenizeRequest, parse
 from accord.serve.service import Service
 from accord.serve.streams import read_body
+from accord.serve.tools import conversation_of
 
 __all__ = ["make_app"]
 

@@ -9,32 +9,41 @@ from accord.serve.answer import Piece, TokenLogprobs
 from accord.serve.constraints import grammar_of
 from accord.serve.errors import invalid
 from accord.serve.responses import respond
-from accord.serve.schemas import ChatRequest, Message, parse
+from accord.serve.schemas import ChatRequest, parse
 from accord.serve.service import Limits, Service
 from accord.serve.streams import read_body
 from accord.serve.texts import Texts, printable
+from accord.serve.tool_calls import CallDelta, joined
+from accord.serve.tools import conversation_of, tool_use_of
 
-__all__ = ["chat_completions", "conversation_of"]
+__all__ = ["chat_completions"]
 
 
 async def chat_completions(request: Request) -> Response:
     service: Service = request.app.state.service
     body = parse(ChatRequest, await read_body(request))
     service.check_model(body.model)
-    conversation = conversation_of(body.messages)
-    prompt = await service.texts.encode(service.texts.render(conversation), "messages", add_special_tokens=False)
+    texts = service.texts
+    tools = await tool_use_of(
+        [tool.function for tool in body.tools or []],
+        body.tool_choice,
+        parallel=body.parallel_tool_calls is not False,
+        texts=texts,
+        param_of="tools.{}.function.parameters".format,
+    )
     grammar = await grammar_of(body)
+    if grammar is not None and tools is not None:
+        raise invalid('answers with a structure cannot call tools; set tool_choice to "none"', "tool_choice")
+    conversation = conversation_of(body.messages)
+    text = texts.render(conversation, tools=None if tools is None else tools.definitions)
+    prompt = await texts.encode(text, "messages", add_special_tokens=False)
     service.note_prompt(request, conversation)
-    answers = service.start(body, [prompt], _limits(body), grammar)
-    return await respond(request, body, answers, _ChatForm(service.texts, bool(body.logprobs)))
-
-
-def conversation_of(messages: list[Message]) -> list[dict[str, str]]:
-    """Returns the messages as a chat format takes them, with "system" for OpenAI's "developer"."""
-    return [
-        {"role": "system" if message.role == "developer" else message.role, "content": message.text()}
-        for message in messages
-    ]
+    limits = _limits(body)
+    if tools is None:
+        answers = service.start(body, [prompt], limits, grammar)
+    else:
+        answers = service.start(body, [prompt], limits, tools.grammar, tools.make_parser)
+    return await respond(request, body, answers, _ChatForm(texts, bool(body.logprobs)))
 
 
 def _limits(body: ChatRequest) -> Limits:
@@ -48,6 +57,13 @@ def _limits(body: ChatRequest) -> Limits:
     return Limits(body.max_completion_tokens, "max_completion_tokens", logprobs)
 
 
+def _call(delta: CallDelta) -> dict[str, object]:
+    """Returns a call, or the part of it that its beginning does not have yet."""
+    if not delta.id:
+        return {"function": {"arguments": delta.arguments}}
+    return {"id": delta.id, "type": "function", "function": {"name": delta.name, "arguments": delta.arguments}}
+
+
 class _ChatForm:
     id_prefix = "chatcmpl"
     whole_object = "chat.completion"
@@ -59,16 +75,21 @@ class _ChatForm:
         self._begun: set[int] = set()  # choices whose role has been sent
 
     def whole(self, index: int, piece: Piece) -> dict:
-        message = {"role": "assistant", "content": piece.text, "refusal": None}
+        message: dict[str, object] = {"role": "assistant", "content": piece.text, "refusal": None}
+        if piece.calls:
+            message["content"] = piece.text or None
+            message["tool_calls"] = [_call(delta) for delta in joined(piece.calls)]
         return self._choice(index, piece, {"message": message})
 
     def part(self, index: int, piece: Piece) -> dict:
-        delta: dict[str, str] = {}
+        delta: dict[str, object] = {}
         if index not in self._begun:
             self._begun.add(index)
             delta["role"] = "assistant"
         if piece.text or "role" in delta:
-            delta["content"] = piece.text
+            delta["content"] = piece.text if piece.text or not piece.calls else None
+        if piece.calls:
+            delta["tool_calls"] = [{"index": one.index} | _call(one) for one in joined(piece.calls)]
         return self._choice(index, piece, {"delta": delta})
 
     def _choice(self, index: int, piece: Piece, content: dict) -> dict:

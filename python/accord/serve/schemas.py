@@ -26,9 +26,11 @@ __all__ = [
 
 _MAX_CHOICES = 128
 _MAX_STOPS = 16
+_MAX_TOOLS = 128
 
 Count = Annotated[int, Field(ge=1, lt=1 << 31)]
 Token = Annotated[int, Field(ge=0, lt=1 << 31)]
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 StopText = Annotated[str, Field(min_length=1)]
 
 
@@ -141,16 +143,74 @@ class TextPart(_Body):
     text: str
 
 
-class Message(_Body):
-    unsupported: ClassVar[dict[str, tuple]] = dict.fromkeys(
-        ("audio", "function_call", "name", "refusal", "tool_call_id", "tool_calls"), ()
-    )
+class FunctionDefinition(_Body):
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
-    role: Literal["assistant", "developer", "system", "user"]
-    content: str | list[TextPart]
+
+class Tool(_Body):
+    unsupported: ClassVar[dict[str, tuple]] = {"custom": ()}
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class ChosenFunction(_Body):
+    name: str
+
+
+class ChosenTool(_Body):
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+class FunctionCall(_Body):
+    name: FunctionName
+    arguments: str
+
+
+class ToolCall(_Body):
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class Message(_Body):
+    unsupported: ClassVar[dict[str, tuple]] = {
+        "annotations": ([],),
+        "audio": (),
+        "function_call": (),
+        "name": (),
+        "refusal": (),
+    }
+
+    role: Literal["assistant", "developer", "system", "tool", "user"]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[ToolCall] | None = None  # of an assistant
+    tool_call_id: str | None = None  # of a tool's result
+
+    @model_validator(mode="after")
+    def _check_role(self) -> Message:
+        for name, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+            if getattr(self, name) is not None and self.role != role:
+                raise PydanticCustomError(
+                    "unsupported_parameter",
+                    "only messages of the role {role} have this field",
+                    {"field": name, "role": role},
+                )
+        missing = "content" if self.content is None and not self.tool_calls else None
+        if self.role == "tool" and self.tool_call_id is None:
+            missing = "tool_call_id"
+        if missing is not None:
+            raise PydanticCustomError("missing_required_parameter", "field required", {"field": missing})
+        return self
 
     def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
 
 
 class ChatRequest(SamplingRequest):
@@ -161,7 +221,6 @@ class ChatRequest(SamplingRequest):
         "metadata": ({},),
         "modalities": (["text"],),
         "moderation": (),
-        "parallel_tool_calls": (),
         "prediction": (),
         "prompt_cache_key": (),
         "prompt_cache_retention": (),
@@ -169,13 +228,14 @@ class ChatRequest(SamplingRequest):
         "safety_identifier": (),
         "service_tier": ("auto", "default"),
         "store": (False,),
-        "tool_choice": ("none",),
-        "tools": ([],),
         "verbosity": (),
         "web_search_options": (),
     }
 
     messages: Annotated[list[Message], Field(min_length=1)]
+    tools: Annotated[list[Tool], Field(max_length=_MAX_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     max_completion_tokens: Count | None = None
@@ -217,7 +277,7 @@ def _error_of(errors: list[ErrorDetails]) -> ApiError:
     if kind == "json_invalid":
         return invalid(f"the body is not valid JSON: {error['ctx']['error']}", code="invalid_json")
     path = list(error["loc"])
-    if kind in ("unknown_parameter", "unsupported_parameter"):
+    if kind.endswith("_parameter"):
         path.append(error["ctx"]["field"])
     param = _param(path)
     alike = [one["msg"] for one in errors if _param(one["loc"]) == _param(error["loc"])]
@@ -228,7 +288,7 @@ def _error_of(errors: list[ErrorDetails]) -> ApiError:
 
 def _param(path: Sequence[int | str]) -> str:
     """Returns "messages.0.content" for a path in which pydantic also names the form of a field ("list[TextPart]")."""
-    forms = ("list[", "dict[", "constrained", "tagged-union", "function-")
+    forms = ("list[", "dict[", "literal[", "constrained", "tagged-union", "function-")
     return ".".join(
         str(step) for step in path if isinstance(step, int) or not (step == "str" or step.startswith(forms))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from accord.serve.options import ServeOptions
 from accord.serve.ranks import ModelFacts, Ranks, State
 from accord.serve.schemas import SamplingRequest
 from accord.serve.texts import Texts
+from accord.serve.tool_calls import ToolCallParser
 
 __all__ = ["Answers", "Limits", "Service"]
 
@@ -69,7 +70,7 @@ class Answers:
                 self.choices[new.choice].push(new, piece)
                 running -= self.choices[new.choice].ended
             self._cancel_ended()
-            pieces = {index: piece for index, piece in pieces.items() if piece.text or piece.finish or piece.logprobs}
+            pieces = {index: piece for index, piece in pieces.items() if not piece.empty}
             if pieces:
                 yield pieces
 
@@ -120,9 +121,17 @@ class Service:
         return self.ranks.facts
 
     def start(
-        self, body: SamplingRequest, prompts: Sequence[list[int]], limits: Limits, grammar: Grammar | None
+        self,
+        body: SamplingRequest,
+        prompts: Sequence[list[int]],
+        limits: Limits,
+        grammar: Grammar | None,
+        make_parser: Callable[[], ToolCallParser | None] = lambda: None,
     ) -> Answers:
-        """Submits the prompts. The answers must be released."""
+        """Submits the prompts. The answers must be released.
+
+        make_parser: returns what finds calls of tools in a choice.
+        """
         facts = self.admit(len(prompts))
         samples = body.n or 1
         wanted = [self._engine_options(body, prompt, limits, facts) for prompt in prompts]
@@ -132,7 +141,7 @@ class Service:
             wanted = [options | {"grammar": grammar.source} for options in wanted]
         mailbox = Mailbox()
         stops = body.stops()
-        choices = [Choice(self.texts, stops) for _ in range(samples * len(prompts))]
+        choices = [Choice(self.texts, stops, make_parser()) for _ in range(samples * len(prompts))]
         answers = Answers(self.ranks, mailbox, choices, self.options.request_seconds)
         for index, (prompt, options) in enumerate(zip(prompts, wanted, strict=True)):
             answers.add(self.ranks.submit(prompt, options, samples, mailbox, index * samples))

@@ -70,7 +70,7 @@ def test_a_file_is_read_and_errors_name_it(tmp_path):
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     )
     whole = json.loads(document)
-    for key in whole:
+    for key in whole.keys() - {"template", "special_tokens"}:  # which are only kept
         for damaged in ({k: v for k, v in whole.items() if k != key}, {**whole, key: 7}, {**whole, key + "s": 1}):
             path.write_text(json.dumps(damaged))
             with pytest.raises((accord.Corrupt, accord.Unsupported), match=str(path)):

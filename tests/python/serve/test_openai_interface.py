@@ -264,7 +264,7 @@ TEXT = {"prompt": "One"}
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        (CHAT | {"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
+        (CHAT | {"tools": [{"type": "function"}]}, "tools.0.function", "missing_required_parameter"),
         (CHAT | {"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
         (CHAT | {"temprature": 1}, "temprature", "unknown_parameter"),
         (CHAT | {"temperature": 3}, "temperature", "invalid_value"),

@@ -57,7 +57,7 @@ class TextModel:
         return made[0, ids.shape[1] :].tolist()
 
 
-def _make_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerFast:
+def make_tokenizer(folder: Path, texts: list[str], template: str) -> transformers.PreTrainedTokenizerFast:
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = tokenizers.decoders.ByteLevel()
@@ -65,24 +65,24 @@ def _make_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerFast:
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=320, special_tokens=special, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()
     )
-    bpe.train_from_iterator(TEXTS, trainer)
+    bpe.train_from_iterator(texts, trainer)
     bpe.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     bpe.save(str(folder / "tokenizer.json"))
-    config = {"chat_template": TEMPLATE, "bos_token": "<s>", "eos_token": "<|im_end|>"}
+    config = {"chat_template": template, "bos_token": "<s>", "eos_token": "<|im_end|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_file=str(folder / "tokenizer.json"), chat_template=TEMPLATE, bos_token="<s>", eos_token="<|im_end|>"
+        tokenizer_file=str(folder / "tokenizer.json"), chat_template=template, bos_token="<s>", eos_token="<|im_end|>"
     )
 
 
-def _learn(model: torch.nn.Module, tokenizer: transformers.PreTrainedTokenizerFast) -> None:
-    """Trains the model until it knows the texts by heart."""
-    lessons = [tokenizer.bos_token + text + tokenizer.eos_token for text in TEXTS]
-    lessons += [tokenizer.apply_chat_template(conversation, tokenize=False) for conversation in CONVERSATIONS]
+def _learn(
+    model: torch.nn.Module, tokenizer: transformers.PreTrainedTokenizerFast, lessons: list[str], rounds: int
+) -> None:
+    """Trains the model until it knows the lessons by heart."""
     batches = [tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids for text in lessons]
     torch.set_num_threads(1)  # the model is small, and tests share the processors
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    for _ in range(60):
+    for _ in range(rounds):
         loss = sum(model(input_ids=ids, labels=ids).loss for ids in batches)
         optimizer.zero_grad()
         loss.backward()
@@ -91,7 +91,16 @@ def _learn(model: torch.nn.Module, tokenizer: transformers.PreTrainedTokenizerFa
 
 def make_text_model(folder: Path) -> TextModel:
     """Creates the model and exports it to a package in `folder`."""
-    tokenizer = _make_tokenizer(folder)
+    tokenizer = make_tokenizer(folder, TEXTS, TEMPLATE)
+    lessons = [tokenizer.bos_token + text + tokenizer.eos_token for text in TEXTS]
+    lessons += [tokenizer.apply_chat_template(conversation, tokenize=False) for conversation in CONVERSATIONS]
+    return trained_model(folder, tokenizer, lessons)
+
+
+def trained_model(
+    folder: Path, tokenizer: transformers.PreTrainedTokenizerFast, lessons: list[str], rounds: int = 60
+) -> TextModel:
+    """Creates a model that knows the lessons by heart, and exports it with the tokenizer in `folder`."""
     torch.manual_seed(1)
     config = transformers.LlamaConfig(
         hidden_size=64,
@@ -106,7 +115,7 @@ def make_text_model(folder: Path) -> TextModel:
         tie_word_embeddings=True,
     )
     model = transformers.LlamaForCausalLM(config)
-    _learn(model, tokenizer)
+    _learn(model, tokenizer, lessons, rounds)
     model.eval()
     path = accord.export(model, path=folder / "model.accord", sharding="auto", tokenizer=folder)
     return TextModel(path, model, tokenizer)

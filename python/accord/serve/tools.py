@@ -1,0 +1,115 @@
+"""The tools of a request: how they get into the prompt, and how their calls get out of the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from accord import grammar
+from accord.grammar import Grammar
+from accord.serve.constraints import checked_grammar
+from accord.serve.errors import invalid
+from accord.serve.schemas import ChosenTool, FunctionDefinition, Message
+from accord.serve.texts import Texts
+from accord.serve.tool_calls import ToolCallParser
+from accord.serve.tool_formats import ToolFormat, calls_grammar
+
+__all__ = ["ToolUse", "conversation_of", "tool_use_of"]
+
+_NO_PARAMETERS: dict[str, object] = {"type": "object", "properties": {}}
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """definitions: the tools as chat templates take them. grammar: for answers that must call a tool."""
+
+    form: ToolFormat
+    definitions: list[dict[str, object]]
+    grammar: Grammar | None
+    single: bool
+
+    def make_parser(self) -> ToolCallParser:
+        return ToolCallParser(self.form, single=self.single)
+
+
+async def tool_use_of(
+    functions: Sequence[FunctionDefinition],
+    choice: str | ChosenTool | None,
+    *,
+    parallel: bool,
+    texts: Texts,
+    param_of: Callable[[int], str],
+) -> ToolUse | None:
+    """Returns None if the model may call no tool.
+
+    param_of: returns the field with the parameters of a function, for errors.
+    """
+    if not functions:
+        if choice not in (None, "none", "auto"):
+            raise invalid("tool_choice needs tools", "tool_choice")
+        return None
+    if choice == "none":
+        return None
+    form = texts.tool_format()
+    chosen = functions
+    if isinstance(choice, ChosenTool):
+        chosen = [function for function in functions if function.name == choice.function.name]
+        if not chosen:
+            raise invalid(f'there is no tool "{choice.function.name}" among tools', "tool_choice")
+    must_call = choice == "required" or isinstance(choice, ChosenTool)
+    single = not parallel or isinstance(choice, ChosenTool)
+    for index, function in enumerate(functions):
+        if must_call and function in chosen:  # so that the error names the field
+            await checked_grammar(grammar.json_schema, function.parameters or _NO_PARAMETERS, param_of(index))
+    schemas = [(function.name, function.parameters or _NO_PARAMETERS) for function in chosen]
+    return ToolUse(
+        form,
+        [_definition(function) for function in functions],
+        calls_grammar(form, schemas, texts.tokenizer, **({"most": 1} if single else {})) if must_call else None,
+        single,
+    )
+
+
+def _definition(function: FunctionDefinition) -> dict[str, object]:
+    return {
+        "type": "function",
+        "function": {
+            "name": function.name,
+            "description": function.description or "",
+            "parameters": function.parameters or _NO_PARAMETERS,
+        },
+    }
+
+
+def conversation_of(messages: Sequence[Message]) -> list[dict[str, object]]:
+    """Returns the messages as chat templates take them: with "system" for OpenAI's "developer", with objects as
+    arguments of calls, and with the names of tools beside their results."""
+    names: dict[str, str] = {}
+    conversation = []
+    for place, message in enumerate(messages):
+        role = "system" if message.role == "developer" else message.role
+        made: dict[str, object] = {"role": role, "content": message.text()}
+        if message.tool_calls:
+            made["tool_calls"] = calls = []
+            for index, call in enumerate(message.tool_calls):
+                names[call.id] = call.function.name
+                arguments = _arguments(call.function.arguments, f"messages.{place}.tool_calls.{index}")
+                function = {"name": call.function.name, "arguments": arguments}
+                calls.append({"id": call.id, "type": "function", "function": function})
+        if message.tool_call_id is not None:
+            made["tool_call_id"] = message.tool_call_id
+            if message.tool_call_id in names:
+                made["name"] = names[message.tool_call_id]
+        conversation.append(made)
+    return conversation
+
+
+def _arguments(text: str, param: str) -> dict[str, object]:
+    try:
+        arguments = json.loads(text)
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise invalid("arguments are a JSON object as text", f"{param}.function.arguments")
+    return arguments

@@ -1,0 +1,164 @@
+"""Calls in answers of each format, as the models' authors describe them, in pieces of every size."""
+
+import json
+import random
+
+import pytest
+
+pytest.importorskip("llguidance")
+jinja2 = pytest.importorskip("jinja2")
+import accord  # noqa: E402
+from accord import grammar  # noqa: E402
+from accord.serve.tool_calls import ToolCallParser, joined  # noqa: E402
+from accord.serve.tool_formats import FORMATS, calls_grammar, format_of  # noqa: E402
+
+BY_NAME = {form.name: form for form in FORMATS}
+ARGUMENTS = ['{"city": "Köln \\"}{\\" \\\\", "days": [1, {"x": null}]}', "{}"]
+ANSWERS = {
+    "DeepSeek V3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get-weather\n```json\n%s\n```<｜tool▁call▁end｜>"
+    "\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>add_2\n```json\n%s\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "DeepSeek V3.1": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get-weather<｜tool▁sep｜>%s<｜tool▁call▁end｜>"
+    "<｜tool▁call▁begin｜>add_2<｜tool▁sep｜>%s<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "Phi 4": '<|tool_call|>[{"name": "get-weather", "arguments": %s}, {"name": "add_2", "arguments": %s}]<|/tool_call|>',
+    "Granite": '<|tool_call|>[{"name": "get-weather", "arguments": %s}, {"name": "add_2", "arguments": %s}]',
+    "Mistral with [ARGS]": "[TOOL_CALLS]get-weather[ARGS]%s[TOOL_CALLS]add_2[ARGS]%s",
+    "Mistral": '[TOOL_CALLS] [{"name": "get-weather", "arguments": %s}, {"name": "add_2", "arguments": %s}]',
+    "Hermes": '<tool_call>\n{"name": "get-weather", "arguments": %s}\n</tool_call>\n'
+    '<tool_call>\n{"name": "add_2", "arguments": %s}\n</tool_call>',
+    "Llama 3": '{"name": "get-weather", "parameters": %s}; {"name": "add_2", "parameters": %s}',
+}
+
+
+def parsed(form, pieces, single: bool = False) -> tuple[str, list[tuple[str, str]]]:
+    """Returns the text of an answer, and the names and arguments of its calls."""
+    parser = ToolCallParser(form, single=single)
+    text, deltas = "", []
+    for piece in pieces:
+        more, calls = parser.push(piece)
+        text += more
+        deltas += calls
+    text += parser.finish()
+    calls = joined(deltas)
+    assert [call.index for call in calls] == list(range(len(calls)))
+    assert len({call.id for call in calls}) == len(calls)
+    assert all(len(call.id) == form.id_length for call in calls)
+    return text, [(call.name, call.arguments) for call in calls]
+
+
+def split(text: str, chance: random.Random) -> list[str]:
+    cuts = sorted(chance.choices(range(len(text) + 1), k=chance.randrange(12)))
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_calls_are_found_in_pieces_of_every_size(name):
+    form = BY_NAME[name]
+    answer = ANSWERS[name] % tuple(ARGUMENTS)
+    expected = [("get-weather", ARGUMENTS[0]), ("add_2", ARGUMENTS[1])]
+    assert parsed(form, [answer]) == ("", expected)
+    assert parsed(form, answer) == ("", expected)  # a character at a time
+    chance = random.Random(1)
+    for _ in range(50):
+        assert parsed(form, split(answer, chance)) == ("", expected)
+    compact = answer.replace(", {", ",{").replace('": ', '":').replace(">\n", ">").replace("] [", "][")
+    assert [call for call, _ in parsed(form, compact)[1]] == ["get-weather", "add_2"]
+    assert parsed(form, answer, single=True) == ("", expected[:1])
+    if form.begin:
+        for begin in ("I look.\n", "a < b [T "):
+            assert parsed(form, begin + answer) == (begin.rstrip(), expected)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize(
+    "text", ["Hello", "", "<tool", "[TOOL_", " a <tool_call b> x", 'so {"name": 1}', "x\n\n<", "\n"]
+)
+def test_other_answers_stay_texts(name, text):
+    assert parsed(BY_NAME[name], text) == (text, [])
+    assert parsed(BY_NAME[name], [text]) == (text, [])
+
+
+def test_a_call_that_is_not_one_stays_a_text():
+    for text in ('<tool_call>\n{"nam": "x"}', "<tool_call>" + "x" * 2000, "<tool_call>x</tool_call> and more"):
+        assert parsed(BY_NAME["Hermes"], text) == (text, [])
+    text = '{"name": "x", "other": {}}'
+    assert parsed(BY_NAME["Llama 3"], text) == (text, [])
+
+
+def test_a_call_that_was_cut_keeps_what_there_is():
+    text = (ANSWERS["Hermes"] % tuple(ARGUMENTS)).partition('", "days"')[0]
+    assert parsed(BY_NAME["Hermes"], text) == ("", [("get-weather", '{"city": "Köln \\"}{\\" \\\\')])
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        (
+            '... <tool_call>\\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\\n</tool_call>',
+            "Hermes",
+        ),
+        ("{{- '<tool_call>\\n<function=' + tool_call.name }} {{ tool_call.arguments }}", None),
+        ("{{ '[TOOL_CALLS] [' }}", "Mistral"),
+        ("{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}", "Mistral with [ARGS]"),
+        ("""{{- '"parameters": ' }} {{- "<|start_header_id|>ipython<|end_header_id|>" }}""", "Llama 3"),
+        ("{{ '<|tool_call|>' }}", "Granite"),
+        ("{{ '<|tool_call|>' }}{{ '<|/tool_call|>' }}", "Phi 4"),
+        ("{{ message.content }}", None),
+    ],
+)
+def test_formats_are_known_by_their_templates(template, name):
+    form = format_of(template)
+    assert (form and form.name) == name
+
+
+TOOLS = [
+    ("get-weather", {"type": "object", "properties": {"city": {"$ref": "#/$defs/city"}}, "required": ["city"],
+                     "additionalProperties": False, "$defs": {"city": {"type": "string", "maxLength": 5}}}),
+    ("add_2", {"type": "object", "properties": {}, "additionalProperties": False}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("special", [False, True])
+def test_the_grammar_allows_calls_with_valid_arguments_only(name, special):
+    """Also where texts of the format are special tokens."""
+    form = BY_NAME[name]
+    answer = ANSWERS[name] % ('{"city": "Bonn"}', "{}")
+    tokenizer = tokenizer_with(sorted(form.special_texts) if special else [])
+    masks = grammar.Masks(tokenizer, tokenizer.vocabulary_size, [0])
+
+    def accepts(text: str, made: grammar.Grammar) -> bool:
+        mask = masks.mask(made)
+        tokens = [*tokenizer.encode(text), 0]
+        for count, token in enumerate(tokens):
+            allowed = mask(0, tokens[:count])
+            if not allowed[token // 8] >> token % 8 & 1:
+                return False
+        return True
+
+    made = calls_grammar(form, TOOLS, tokenizer)
+    assert accepts(answer, made)
+    assert accepts(ANSWERS[name] % ('{"city":"Bonn"}', "{}"), made)
+    assert not accepts(answer.replace("Bonn", "Berlin"), made)
+    assert not accepts(answer.replace("get-weather", "get"), made)
+    assert not accepts(answer, calls_grammar(form, TOOLS, tokenizer, most=1))
+    assert not accepts("Hello", made)
+
+
+def tokenizer_with(special: list[str]) -> accord.Tokenizer:
+    """Returns a tokenizer whose tokens are bytes, an end, and the special texts."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=257 + len(special), special_tokens=["<end>", *special], initial_alphabet=alphabet
+    )
+    made.train_from_iterator([], trainer)
+    return accord.Tokenizer.parse(made.to_str())
+
+
+def test_arguments_are_those_of_the_call():
+    for name, answer in ANSWERS.items():
+        _, calls = parsed(BY_NAME[name], answer % tuple(ARGUMENTS))
+        assert [json.loads(arguments) for _, arguments in calls] == [json.loads(text) for text in ARGUMENTS]
