@@ -13,6 +13,7 @@ __all__ = ["CallDelta", "ToolCallParser", "joined"]
 
 _LONGEST_HEAD = 1000  # characters from the sign of a call to its arguments
 _NAME = r"(?P<name>[\w.-]+)"
+_MORE_MEMBERS = r'(\s*,\s*"\w+"\s*:\s*("[^"]*"|[\w.]+))*'
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,17 @@ class ToolCallParser:
     def __init__(self, form: ToolFormat, *, single: bool):
         before, middle, after = form.call_parts
         head = f"{_loose(before)}{_NAME}{_loose(middle)}(?={{)"
+        begin, end, after = _loose(form.begin), _loose(form.end), _loose(after)
+        if form.begin.endswith("["):  # some models write a single call without a list
+            begin = begin.removesuffix(r"\[\s*") + r"(\[\s*)?"
+            end = end if form.end == "]" else end.replace(r"\]", r"\]?", 1)
+        if form.call.endswith("}"):  # some models add members, such as an id
+            after = _MORE_MEMBERS + after
         self._form = form
         self._single = single
-        self._first_head = re.compile(_loose(form.begin) + head)
-        self._next_head = re.compile(_loose(after) + _loose(form.between) + head)
-        self._end = re.compile(_loose(after) + _loose(form.end))
+        self._first_head = re.compile(begin + head)
+        self._next_head = re.compile(after + _loose(form.between) + head)
+        self._end = re.compile(after + end)
         # Without a text that begins calls, only an answer that is a call from its beginning is one.
         self._trigger = form.begin.strip().split(" ")[0].removesuffix("[") or before[:1]
         self._only_at_start = form.begin == ""

@@ -162,3 +162,17 @@ def test_arguments_are_those_of_the_call():
     for name, answer in ANSWERS.items():
         _, calls = parsed(BY_NAME[name], answer % tuple(ARGUMENTS))
         assert [json.loads(arguments) for _, arguments in calls] == [json.loads(text) for text in ARGUMENTS]
+
+
+def test_what_models_add_or_leave_out_is_accepted():
+    expected = [("get-weather", ARGUMENTS[0]), ("add_2", ARGUMENTS[1])]
+    with_ids = (
+        '[TOOL_CALLS][{"name": "get-weather", "arguments": %s, "id": "a1B2c3D4e"}, '
+        '{"name":"add_2","arguments":%s,"id":"1"}]'
+    )
+    assert parsed(BY_NAME["Mistral"], with_ids % tuple(ARGUMENTS)) == ("", expected)
+    alone = (
+        '<|tool_call|>{"name": "get-weather", "arguments": %s}<|/tool_call|>'
+        '<|tool_call|>{"name": "add_2", "arguments": %s}<|/tool_call|>'
+    )
+    assert parsed(BY_NAME["Phi 4"], alone % tuple(ARGUMENTS)) == ("", expected)
