@@ -142,7 +142,8 @@ Raises InvalidArgument, which names the invalid option, and ResourceExhausted if
            R"(Continues a text or answers a conversation, and returns the text as it arrives. For rank 0.
 
 prompt: a text, or messages: [{"role": "user", "content": "Hello"}]. For a model with an encoder, the text that the
-encoder reads, unless source= is given: then the beginning of the answer.
+encoder reads, unless source= is given: then the beginning of the answer. For a model that reads images, an image token
+may stand for each image of source=.
 stop: texts that end an answer and are not part of it.
 
 Options: those of submit() except logprobs, and start_tokens: for a model with an encoder, the tokens that the answer

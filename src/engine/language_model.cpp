@@ -87,6 +87,16 @@ SourceTensor source_of(std::span<const TokenId> tokens) {
   return source;
 }
 
+// Repeats tokens that stand for whole images, so that each row of an image has one.
+std::vector<TokenId> with_rows_of_images(std::vector<TokenId> tokens, TokenId token, std::int64_t images,
+                                         std::int32_t rows) {
+  if (images == 0 || rows % images != 0 || std::ranges::count(tokens, token) != images) return tokens;
+  std::vector<TokenId> repeated;
+  for (const TokenId one : tokens)
+    repeated.insert(repeated.end(), one == token ? static_cast<std::size_t>(rows / images) : 1U, one);
+  return repeated;
+}
+
 std::string digest_of(const LanguageModelOptions& options) {
   return fmt::format("{} tokens in blocks of {} as {}, {} sequences, {} rows", options.cache_tokens,
                      options.block_tokens, to_string(options.cache_dtype), options.max_sequences, options.max_rows);
@@ -160,7 +170,12 @@ Result<TextStream> LanguageModel::generate(TextRequest request) {
     ACCORD_ASSIGN_OR_RETURN(request.prompt, chat.render(request.messages));
     encode.special_tokens = SpecialTokens::kLeaveOut;
   }
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens_of_text, text.encode(request.prompt, encode));
+  ACCORD_ASSIGN_OR_RETURN(std::vector<TokenId> tokens_of_text, text.encode(request.prompt, encode));
+  const std::vector<SourceTensor>& source = request.options.source;
+  if (const std::optional<TokenId> token = source_token(); token && !source.empty()) {
+    ACCORD_ASSIGN_OR_RETURN(const std::int32_t rows, state_->model->source_rows(source));
+    tokens_of_text = with_rows_of_images(std::move(tokens_of_text), *token, source.front().shape.front(), rows);
+  }
   if (is_source) {
     request.options.source = {source_of(tokens_of_text)};
   } else if (!tokens_of_text.empty()) {

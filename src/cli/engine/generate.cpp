@@ -212,7 +212,8 @@ void add_engine_generate(CLI::App& engine, Action& chosen) {
                                             "The text to continue, or that an encoder reads, or the user's message");
   CLI::Option* source = command->add_option("--source", options->source,
                                             "For a model with an encoder: a safetensors file with its input, such as "
-                                            "the features of a recording; the prompt then begins the answer");
+                                            "the features of a recording (the prompt then begins the answer), or the "
+                                            "pixels of images, for which the prompt has an image token each");
   command->add_flag("--chat", options->chat, "The prompt is a message, written in the model's chat format");
   command->add_option("--system", options->system, "The system's message before it; implies --chat");
   CLI::Option* interactive =

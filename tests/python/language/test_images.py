@@ -126,6 +126,23 @@ def test_wrong_images_are_refused(model_on_one_rank):
             served_model.submit(given, source=source, max_new_tokens=1)
 
 
+def test_a_token_in_a_text_stands_for_a_whole_image(text_model, tmp_path):
+    marker = "<|im_start|>"
+    size, image = len(text_model.tokenizer), text_model.tokenizer.convert_tokens_to_ids(marker)
+    model = image_model("llava", text_config={"vocab_size": size}, image_token_id=image)
+    path = accord.export(model, path=tmp_path / "llava.accord", tokenizer=text_model.path.parent)
+    pixels = pixels_of(model, 2, 0)
+    text = f"One{marker} two{marker}"
+    rows = rows_of(model, pixels) // 2
+    ids = text_model.tokenizer(text).input_ids
+    assert ids.count(image) == 2
+    prompt = [token for one in ids for token in [one] * (rows if one == image else 1)]
+    expected = text_model.tokenizer.decode(greedy_answer(model, prompt, pixels, 8), skip_special_tokens=True)
+    found = accord.generate(path, text, source=pixels, max_new_tokens=8)
+    assert found.text == expected
+    assert found.prompt_tokens == len(prompt)
+
+
 def test_models_whose_images_are_unknown_are_refused(tmp_path):
     import transformers
 

@@ -61,10 +61,15 @@ CONFIGURATIONS = {
 }
 
 
-def image_model(name: str, seed: int = 0) -> torch.nn.Module:
-    """Returns a model whose weights are large enough for every layer to matter."""
+def image_model(name: str, seed: int = 0, *, text_config: dict | None = None, **changes: object) -> torch.nn.Module:
+    """Returns a model whose weights are large enough for every layer to matter. text_config, changes: of its
+    configuration."""
     torch.manual_seed(seed)
-    model = transformers.AutoModelForImageTextToText.from_config(CONFIGURATIONS[name]()).eval()
+    config = CONFIGURATIONS[name]()
+    for part, fields in ((config.text_config, text_config or {}), (config, changes)):
+        for field, value in fields.items():
+            setattr(part, field, value)
+    model = transformers.AutoModelForImageTextToText.from_config(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
