@@ -30,6 +30,12 @@ constexpr std::array kServeOptions = {
     PythonOption{"--activation-dtype", PythonValue::kText, "int8: round the inputs of quantized layers [none]"},
     PythonOption{"--memory-limit", PythonValue::kText,
                  "Limit of a rank's weights, arenas and caches together, such as 2GiB [none]"},
+    PythonOption{
+        "--max-connections", PythonValue::kPositive,
+        "Open connections; then the one that has been idle for longest is closed, or the new one refused [1024]"},
+    PythonOption{"--header-seconds", PythonValue::kPositive, "Time for the headers of a request to arrive [20]"},
+    PythonOption{"--send-seconds", PythonValue::kPositive,
+                 "Time after which a client that takes nothing of its answer is disconnected [60]"},
     PythonOption{"--max-requests", PythonValue::kPositive,
                  "Requests that may run or wait; more are refused with 429 [256]"},
     PythonOption{"--max-tokens", PythonValue::kPositive, "Limit of the tokens of an answer [the context]"},

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from accord.serve.clients import current_client
 from accord.serve.errors import ApiError
 from accord.serve.logs import log
 from accord.serve.metrics import Metrics
@@ -33,12 +34,13 @@ class ApiKeys:
         if not self._hashes:
             raise ValueError(f"{path} has no key")
 
-    def allow(self, authorization: str) -> bool:
-        """Compares with every key, in a time that does not depend on the keys."""
+    def client(self, authorization: str) -> str | None:
+        """Returns the name of the key's client, None if there is no such key. Compares with every key, in a time that
+        does not depend on the keys."""
         scheme, _, key = authorization.partition(" ")
         given = self._hash(key.strip())
         matches = [hmac.compare_digest(given, known) for known in self._hashes]
-        return scheme.lower() == "bearer" and any(matches)
+        return f"key {given.hex()}" if scheme.lower() == "bearer" and any(matches) else None
 
     @staticmethod
     def _hash(key: str) -> bytes:
@@ -86,14 +88,17 @@ class Gate:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        needs_key = self._keys is not None and scope["path"] not in _OPEN_PATHS
-        if needs_key and not self._keys.allow(headers.get("authorization", "")):
+        client: str | None = scope["client"][0] if scope.get("client") else ""
+        if self._keys is not None and scope["path"] not in _OPEN_PATHS:
+            client = self._keys.client(headers.get("authorization", ""))
+        if client is None:
             raise ApiError(
                 401,
                 "a valid API key is needed: Authorization: Bearer KEY",
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        current_client.set(client)
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > self._max_body_bytes:
             raise self._too_large()
@@ -113,4 +118,4 @@ class Gate:
 
     def _too_large(self) -> ApiError:
         message = f"the body is larger than {self._max_body_bytes} bytes"
-        return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})
+        return ApiError(413, message, code="body_too_large")

@@ -78,6 +78,8 @@ class Generation:
     first_choice: int  # the choice of its first sample
     samples: list[Sample]
     start_time: float
+    client: str = ""
+    started: bool = False  # its first token has arrived since it was sent to the ranks
     numbers: set[int] = field(default_factory=set)  # of its submissions to the ranks
     stalled_restarts: int = 0  # restarts since it received a token
 

@@ -19,6 +19,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self.responses = self._add(Counter, "responses", "HTTP responses", ("path", "status"))
         self.open_requests = self._add(Gauge, "open_requests", "Generations that run or wait")
+        self.queued_requests = self._add(Gauge, "queued_requests", "Generations that wait for their client's turn")
         self.prompt_tokens = self._add(Counter, "prompt_tokens", "Tokens of prompts")
         self.generated_tokens = self._add(Counter, "generated_tokens", "Tokens that were generated")
         self.first_token = self._add(

@@ -19,6 +19,11 @@ class ServeOptions:
     model_name: str
     load: dict[str, object]  # arguments of accord.load
     model: dict[str, object]  # arguments of LanguageModel.create
+    max_sequences: int
+    max_rows: int
+    max_connections: int
+    header_seconds: float
+    send_seconds: float
     max_requests: int
     max_tokens: int | None
     max_body_bytes: int
@@ -45,8 +50,13 @@ def parse_options(words: list[str]) -> ServeOptions:
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=8000)
     add("--model-name")
-    for name in ("threads", "canonical-ranks", "cache-tokens", "max-sequences", "max-rows"):
+    for name in ("threads", "canonical-ranks", "cache-tokens"):
         add(f"--{name}", type=int)
+    add("--max-sequences", type=int, default=64)
+    add("--max-rows", type=int, default=512)
+    add("--max-connections", type=int, default=1024)
+    add("--header-seconds", type=float, default=20)
+    add("--send-seconds", type=float, default=60)
     for name in ("activation-dtype", "memory-limit", "cache-dtype"):
         add(f"--{name}")
     add("--max-requests", type=int, default=256)
@@ -78,6 +88,11 @@ def parse_options(words: list[str]) -> ServeOptions:
         model_name=given.model_name or name.removesuffix(".accord"),
         load=chosen("threads", "canonical_ranks", "activation_dtype", "memory_limit"),
         model=chosen("cache_tokens", "cache_dtype", "max_sequences", "max_rows"),
+        max_sequences=given.max_sequences,
+        max_rows=given.max_rows,
+        max_connections=given.max_connections,
+        header_seconds=given.header_seconds,
+        send_seconds=given.send_seconds,
         max_requests=given.max_requests,
         max_tokens=given.max_tokens,
         max_body_bytes=given.max_body_bytes,

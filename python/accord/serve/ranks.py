@@ -8,11 +8,13 @@ survive several times in a row, without a token in between, is ended with an err
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import enum
 import itertools
 from dataclasses import dataclass
 
+from accord.serve.clients import FairQueue, current_client
 from accord.serve.errors import ApiError, invalid, unavailable
 from accord.serve.generation import Generation, Mailbox, NewToken, Sample
 from accord.serve.job import Job
@@ -25,6 +27,8 @@ __all__ = ["ModelFacts", "Ranks", "StartError", "State"]
 _MAX_STALLED_RESTARTS = 5
 _FIRST_DELAY = 0.5  # seconds before another start if the last one failed; doubles
 _LONGEST_DELAY = 30.0
+_STEPS_AHEAD = 2  # steps' worth of prompts that the ranks have in advance
+_FEW_PROMPTS = 2  # or so many prompts, if they are long
 _TURN_SECONDS = 0.005  # for messages of fast ranks, before the tasks that answer clients run
 
 
@@ -56,6 +60,8 @@ class Ranks:
         self._metrics = metrics
         self._job: Job | None = None
         self._live: dict[Generation, None] = {}  # in the order of submission
+        self._waiting: FairQueue[Generation] = FairQueue()  # those of _live that are not in _sent
+        self._sent: dict[Generation, None] = {}  # to the ranks
         self._by_number: dict[int, Generation] = {}
         self._numbers = itertools.count(1)
         self._failure = ""  # what rank 0 said when it ended
@@ -74,15 +80,20 @@ class Ranks:
         """Starts a generation, whose tokens arrive in the mailbox. Ended by cancel(), which may come at any time."""
         now = asyncio.get_running_loop().time()
         states = [Sample() for _ in range(samples)]
-        generation = Generation(prompt, options | {"samples": samples}, mailbox, first_choice, states, now)
+        generation = Generation(
+            prompt, options | {"samples": samples}, mailbox, first_choice, states, now, current_client.get()
+        )
         if not self._live:
             self._last_progress = now
         self._live[generation] = None
         self._metrics.open_requests.set(len(self._live))
         self._metrics.prompt_tokens.inc(len(prompt))
-        if self.state is State.READY:
-            self._send(generation)
+        self._waiting.push(generation.client, generation)
+        self._send_waiting()
         return generation
+
+    def open_requests_by_client(self) -> collections.Counter[str]:
+        return collections.Counter(generation.client for generation in self._live)
 
     def cancel(self, generation: Generation) -> None:
         """Ends a generation. Does nothing if it has ended."""
@@ -184,10 +195,30 @@ class Ranks:
         self._last_steps = 0
         self._last_progress = now
         self._metrics.ready.set(1)
-        log("ready", max_context=facts.max_context, resumed=len(self._live))
-        self._metrics.resumed.inc(len(self._live))
-        for generation in self._live:
+        log("ready", max_context=facts.max_context, resumed=len(self._sent))
+        self._metrics.resumed.inc(len(self._sent))
+        for generation in self._sent:
             self._send(generation)
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        """Sends generations that wait, as long as the ranks can begin with them. The others wait here, where clients
+        take turns: the ranks serve requests in the order in which they arrive."""
+        if self.state is not State.READY:
+            return
+        while (generation := self._waiting.first()) is not None and self._has_room(generation):
+            self._waiting.pop()
+            self._sent[generation] = None
+            self._send(generation)
+        self._metrics.queued_requests.set(len(self._waiting))
+
+    def _has_room(self, generation: Generation) -> bool:
+        samples = sum(len(sent.samples) for sent in self._sent)
+        if self._sent and samples + len(generation.samples) > self._options.max_sequences:
+            return False
+        unstarted = [len(sent.prompt) for sent in self._sent if not sent.started]
+        ahead = _STEPS_AHEAD * self._options.max_rows
+        return len(unstarted) < _FEW_PROMPTS or sum(unstarted) + len(generation.prompt) <= ahead
 
     def _send(self, generation: Generation) -> None:
         assert self._job is not None
@@ -209,6 +240,9 @@ class Ranks:
         if token is not None:
             self._count(now, generation, state)
             state.tokens.append(token)
+        if not generation.started:
+            generation.started = True
+            self._send_waiting()
         state.ended = finish != ""
         generation.mailbox.put(NewToken(generation.first_choice + sample, token, finish, more))
         if finish and generation.ended:
@@ -235,11 +269,15 @@ class Ranks:
             self._by_number.pop(number, None)
         generation.numbers.clear()
         self._metrics.open_requests.set(len(self._live))
+        self._waiting.remove(generation.client, generation)
+        self._sent.pop(generation, None)
+        self._send_waiting()
 
     def _prepare_restart(self) -> None:
         self._by_number.clear()
-        for generation in list(self._live):
+        for generation in list(self._sent):
             generation.numbers.clear()
+            generation.started = False
             generation.stalled_restarts += 1
             if generation.stalled_restarts > _MAX_STALLED_RESTARTS:
                 generation.mailbox.fail(unavailable("the ranks ended several times while they computed this request"))

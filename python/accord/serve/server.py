@@ -19,6 +19,7 @@ from types import FrameType
 import uvicorn
 
 from accord.serve.app import make_app
+from accord.serve.connections import limited_connection
 from accord.serve.gate import ApiKeys
 from accord.serve.logs import log, redirect_logging
 from accord.serve.metrics import Metrics
@@ -98,7 +99,7 @@ def _raise_descriptor_limit() -> None:
 async def _serve(options: ServeOptions, service: Service, keys: ApiKeys | None, listening: socket.socket) -> None:
     config = uvicorn.Config(
         make_app(service, keys),
-        http="h11",
+        http=limited_connection(options),
         ws="none",
         lifespan="off",
         log_config=None,

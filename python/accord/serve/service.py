@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from accord.grammar import Grammar
 from accord.serve.answer import Choice, Piece
+from accord.serve.clients import current_client
 from accord.serve.errors import ApiError, invalid, unavailable
 from accord.serve.generation import Generation, Mailbox
 from accord.serve.metrics import Metrics
@@ -115,7 +116,7 @@ class Service:
             raise unavailable("the model is being loaded")
         if generations > self.options.max_requests:
             raise invalid(f"{generations} prompts; this server takes {self.options.max_requests} at a time", "prompt")
-        if self.ranks.open_requests + generations > self.options.max_requests:
+        if self.ranks.open_requests + generations > self.options.max_requests and not self._below_share(generations):
             message = f"{self.ranks.open_requests} requests are running or waiting; try again later"
             raise ApiError(429, message, code="too_many_requests", headers={"Retry-After": "1"})
         return self.ranks.facts
@@ -132,6 +133,15 @@ class Service:
 
         make_parser: returns what finds calls of tools in a choice.
         """
+    def _below_share(self, generations: int) -> bool:
+        """Returns whether the current client has less than an equal share of the requests. Then it is served although
+        others have taken all places."""
+        by_client = self.ranks.open_requests_by_client()
+        own = by_client.pop(current_client.get(), 0)
+        return own + generations <= self.options.max_requests // (len(by_client) + 1)
+
+    def start(self, body: SamplingRequest, prompts: Sequence[list[int]], limits: Limits) -> Answers:
+        """Submits the prompts. The answers must be released."""
         facts = self.admit(len(prompts))
         samples = body.n or 1
         wanted = [self._engine_options(body, prompt, limits, facts) for prompt in prompts]

@@ -8,44 +8,14 @@ import socket
 import ssl
 import subprocess
 import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 from accord_command import accord, is_running, program_environment, wait_until
+from http_clients import LONG, ask, connect, endless_streams, metric, send_request
 from served_model import ServedModel, served
 
 openai = pytest.importorskip("openai")
-
-
-def ask(server: ServedModel, path: str, body: dict | None = None, *, context=None, **headers: str):
-    """Returns the status, the headers and the answer."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(server.url + path, data, headers)
-    try:
-        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
-            return answer.status, answer.headers, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.headers, error.read().decode()
-
-
-def connect(server: ServedModel) -> socket.socket:
-    host, _, port = server.url.rpartition("//")[2].rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=60)
-
-
-def send_request(connection: socket.socket, body: dict, **headers: object) -> None:
-    data = json.dumps(body).encode()
-    lines = ["POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in {"Content_Length": len(data), **headers}.items()]
-    connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
-
-
-def metric(server: ServedModel, name: str) -> float:
-    lines = ask(server, "/metrics")[2].splitlines()
-    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +24,6 @@ def limited(endless):
     options = ("--max-requests", 3, "--max-body-bytes", 20000, "--request-seconds", 4, "--max-tokens", 8000)
     with served(endless, *options, ranks=1) as running:
         yield running
-
-
-LONG = {"prompt": "One", "max_tokens": 8000, "stream": True}
-
-
-def endless_streams(server: ServedModel, count: int, **options: object) -> list[socket.socket]:
-    """Starts streams, and returns their connections once all have begun."""
-    connections = [connect(server) for _ in range(count)]
-    for connection in connections:
-        send_request(connection, LONG | {"model": server.name} | options)
-        assert connection.recv(1) == b"H"
-    return connections
 
 
 def test_more_requests_than_the_limit_are_told_when_to_try_again(limited):
@@ -86,7 +44,7 @@ def test_a_request_whose_client_goes_is_cancelled_without_a_stream_too(limited):
     wait_until(lambda: metric(limited, "accord_open_requests") == 0, "the request is cancelled", seconds=3)
 
 
-def test_a_client_that_has_closed_its_sending_side_gets_its_answer(limited):
+def test_a_client_that_asks_to_close_gets_its_answer(limited):
     with connect(limited) as connection:
         send_request(connection, {"model": limited.name, "prompt": "One", "max_tokens": 5}, Connection="close")
         answer = b""
@@ -116,13 +74,6 @@ def test_a_body_that_is_too_large_is_refused_before_it_has_arrived(limited):
         for _ in range(6):
             connection.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 413")
-
-
-def test_a_flood_of_headers_is_refused(limited):
-    with connect(limited) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"x-flood: " + b"y" * 200_000)
-        assert connection.recv(65536).startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
-    assert ask(limited, "/health")[0] == 200
 
 
 def test_clients_that_say_nothing_or_read_nothing_do_not_disturb_others(limited):

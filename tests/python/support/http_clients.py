@@ -1,0 +1,50 @@
+"""Requests to a server that no client library would send, or not in that way."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+
+from served_model import ServedModel
+
+LONG = {"prompt": "One", "max_tokens": 8000, "stream": True}
+
+
+def ask(server: ServedModel, path: str, body: dict | None = None, *, context=None, **headers: str):
+    """Returns the status, the headers and the answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(server.url + path, data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+            return answer.status, answer.headers, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read().decode()
+
+
+def connect(server: ServedModel) -> socket.socket:
+    host, _, port = server.url.rpartition("//")[2].rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def send_request(connection: socket.socket, body: dict, **headers: object) -> None:
+    data = json.dumps(body).encode()
+    lines = ["POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in {"Content_Length": len(data), **headers}.items()]
+    connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
+
+
+def metric(server: ServedModel, name: str) -> float:
+    lines = ask(server, "/metrics")[2].splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+
+
+def endless_streams(server: ServedModel, count: int, **options: object) -> list[socket.socket]:
+    """Starts streams, and returns their connections once all have begun."""
+    connections = [connect(server) for _ in range(count)]
+    for connection in connections:
+        send_request(connection, LONG | {"model": server.name} | options)
+        assert connection.recv(1) == b"H"
+    return connections
