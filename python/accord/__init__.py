@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from accord.engines.program import Program
     from accord.engines.text_generation import GeneratedText, generate
     from accord.exporter.export import export
+    from accord.exporter.sentence_encoder import export_encoder
     from accord.gguf.export import export_gguf
     from accord.graph.errors import ExportError, UnsupportedOpError
     from accord.jit.bound_engine import distributed_context, set_groups
@@ -144,6 +145,7 @@ __all__ = [
     "distributed_context",
     "export",
     "export_checkpoint",
+    "export_encoder",
     "export_gguf",
     "generate",
     "info",
@@ -179,6 +181,7 @@ _ON_FIRST_USE = {
     "distributed_context": "accord.jit.bound_engine",
     "export": "accord.exporter.export",
     "export_checkpoint": "accord.checkpoints.export",
+    "export_encoder": "accord.exporter.sentence_encoder",
     "export_gguf": "accord.gguf.export",
     "generate": "accord.engines.text_generation",
     "load": "accord.engines.loading",

@@ -79,8 +79,8 @@ def export(
     `dynamic_shapes`: same as for torch.export; each dynamic dimension needs a maximum. Sizes down to the minimum are
     checked: the exported program is run on the narrowed examples and must return what the model returns.
     `output_names`: names for the outputs; the inputs are named after the parameters of forward().
-    `tokenizer`: a tokenizer.json, or a folder with one. It is packaged with the language model, together with the
-    model's chat template.
+    `tokenizer`: a tokenizer.json, or a folder with one. It is packaged with the model, for a language model together
+    with its chat template.
     `weights`: "int8" or "int4" quantizes the weights of all linear layers, experts and convolutions (except
     convolutions with groups of few outputs); with "int4", the head of a language model gets 8 bits. "fp8" converts
     the weights of linear layers and experts to 8-bit floats, which GPUs read and multiply directly; the CPU computes
@@ -106,8 +106,11 @@ def export(
     Raises ExportError, which says where in the model and what to do, and UnsupportedOpError for an op, a dtype or a
     size that engines do not support.
     """
+    texts = {}
     if tokenizer is not None and example_inputs is not None:
-        raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
+        if options is not None:
+            raise ExportError("a tokenizer goes with a package that is one engine, and takes no options")
+        texts["tokenizer.json"] = language_model.tokenizer_file(tokenizer).read_bytes()
     check_model(model, example_inputs)
     check_arguments(
         path=path,
@@ -229,6 +232,7 @@ def export(
         packings,
         references=references,
         structure=None if facts is not None else structure,
+        texts=texts,
     )
 
 

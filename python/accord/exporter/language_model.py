@@ -261,14 +261,20 @@ def facts(model: torch.nn.Module, tokenizer: str | os.PathLike | None) -> Langua
     stop_tokens = [] if stop is None else [stop] if isinstance(stop, int) else list(stop)
     texts = {}
     if tokenizer is not None:
-        path = Path(tokenizer)
-        folder, path = (path, path / "tokenizer.json") if path.is_dir() else (path.parent, path)
-        if not path.is_file():
-            raise ExportError(f"{path}: there is no such tokenizer")
+        path = tokenizer_file(tokenizer)
         texts["tokenizer.json"] = path.read_bytes()
-        if (chat := chat_format.of_folder(folder)) is not None:
+        if (chat := chat_format.of_folder(path.parent)) is not None:
             texts["chat_format.json"] = chat.encode()
     return LanguageModelFacts(longest_context(model), stop_tokens, texts)
+
+
+def tokenizer_file(tokenizer: str | os.PathLike) -> Path:
+    """Returns the path of a tokenizer.json, which is given itself or by its folder."""
+    path = Path(tokenizer)
+    path = path / "tokenizer.json" if path.is_dir() else path
+    if not path.is_file():
+        raise ExportError(f"{path}: there is no such tokenizer")
+    return path
 
 
 def longest_context(model: torch.nn.Module) -> int:

@@ -128,11 +128,12 @@ def write_package(
     references: Mapping[str, Reference] | None = None,
     root: Path | None = None,
     structure: CallStructure | None = None,
+    texts: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Writes the package at `path` (NAME.accord), in the way described at placed_at(). `part`: the program of which
     the package is one rank's part. `references`: tensors that stay in other files and are not packed; files below
     `root` (by default the folder that contains the package) are referred to by relative paths. `structure`: the
-    model's calling convention. Raises ExportError, also if the disk is full and if no engine would load the package."""
+    model's calling convention. `texts`: files that are not those of a language model, by name. Raises ExportError, also if the disk is full and if no engine would load the package."""
     references = references or {}
     own = {name: tensor for name, tensor in tensors.items() if name not in references}
     files = _place(own, plan.tensors, packings or {})
@@ -144,7 +145,8 @@ def write_package(
             raise ExportError(f"{path}: the weights take {total:,} bytes, the disk has {free:,} free")
         absolute = Path(os.path.abspath(path))
         outside = _entries_outside(absolute, root or absolute.parent, stayed, references)
-        _write_files(folder, graph, files, outside, plan, producer, progress, language_model, part, structure)
+        more = {**(language_model.texts if language_model else {}), **(texts or {})}
+        _write_files(folder, graph, files, outside, plan, producer, progress, language_model, part, structure, more)
         check_loads(folder, absolute, tensors, plan, part)
     return Path(os.path.abspath(path))
 
@@ -221,11 +223,10 @@ def _write_files(
     language_model: LanguageModelFacts | None,
     part: dict | None,
     structure: CallStructure | None,
+    texts: Mapping[str, bytes],
 ) -> None:
-    texts = {"graph.json": graph_text(graph)}
-    texts |= language_model.texts if language_model else {}
     entries = []
-    for name, contents in texts.items():
+    for name, contents in {"graph.json": graph_text(graph), **texts}.items():
         _write(folder / name, contents)
         entries.append({"name": name, "size": len(contents), "sha256": hashlib.sha256(contents).hexdigest()})
     tensors = []

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from accord.serve.chat import chat_completions
 from accord.serve.completions import completions
+from accord.serve.embeddings import embeddings
 from accord.serve.errors import ApiError, error_object, invalid
 from accord.serve.gate import ApiKeys, Gate
 from accord.serve.metrics import CONTENT_TYPE_LATEST
@@ -114,6 +115,7 @@ _ROUTES = (
     Route("/v1/models/{name:path}", model),
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+    Route("/v1/embeddings", embeddings, methods=["POST"]),
     Route("/tokenize", tokenize, methods=["POST"]),
     Route("/detokenize", detokenize, methods=["POST"]),
     Route("/health", health),

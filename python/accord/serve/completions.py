@@ -24,21 +24,12 @@ async def completions(request: Request) -> Response:
     service.check_model(body.model)
     prompts = await _tokens(service.texts, body.prompt)
     grammar = await grammar_of(body)
+    prompts = await service.texts.tokens_of(body.prompt, "prompt")
     service.note_prompt(request, body.prompt)
     max_tokens = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     answers = service.start(body, prompts, Limits(max_tokens, "max_tokens", body.logprobs), grammar)
     form = _CompletionForm(service.texts, body.logprobs is not None, len(answers.choices))
     return await respond(request, body, answers, form)
-
-
-async def _tokens(texts: Texts, prompt: str | list) -> list[list[int]]:
-    if isinstance(prompt, str):
-        prompt = [prompt]
-    if isinstance(prompt[0], int):
-        prompt = [prompt]
-    if isinstance(prompt[0], list):
-        return prompt
-    return [await texts.encode(text, "prompt", add_special_tokens=True) for text in prompt]
 
 
 class _CompletionForm:

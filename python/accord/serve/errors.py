@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["ApiError", "error_object", "invalid", "unavailable"]
+__all__ = ["ApiError", "error_object", "invalid", "too_late", "unavailable"]
 
 # OpenAI's types of errors by HTTP status.
 _TYPES = {
@@ -43,6 +43,10 @@ def error_object(status: int, message: str, param: str | None = None, code: str 
 
 def invalid(message: str, param: str | None = None, code: str = "invalid_value") -> ApiError:
     return ApiError(400, message, param=param, code=code)
+
+
+def too_late(seconds: float) -> ApiError:
+    return ApiError(504, f"the request took longer than {seconds:g} s", code="timeout")
 
 
 def unavailable(message: str, seconds: int = 1) -> ApiError:

@@ -4,10 +4,12 @@ From the server:
     {"submit": ID, "prompt": TOKENS, "options": {...}}    ID is a number that was not used before; the options are
                                                           those of LanguageModel.submit(), with "grammar" for "mask"
     {"cancel": ID}
+    {"embed": ID, "tokens": [TOKENS, ...]}    for an encoder
     {"stop": true}
 From rank 0:
-    {"ready": {"max_context": N, "vocabulary": N, "stop_tokens": TOKENS}}
+    {"ready": {"max_context": N, "vocabulary": N, "stop_tokens": TOKENS}}    an encoder adds "dimensions" and "max_batch"
     {"events": [EVENT, ...], "stats": {...}}    the events of a step, or none: sent at least every second
+    {"embedded": ID, "vectors": TEXT}    float32 in base64
     {"refused": ID, "error": TEXT}    the request is invalid
     {"failed": TEXT}    the ranks could not start, or cannot go on
 An EVENT is [ID, sample, token or null, finish or ""], followed by [logprob, [[token, logprob], ...]] if they were

@@ -7,13 +7,14 @@ import functools
 from pydantic.json_schema import models_json_schema
 
 import accord
-from accord.serve.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from accord.serve.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
 
 __all__ = ["openapi"]
 
 _BODIES = {
     "/v1/completions": (CompletionRequest, "Continue a text", "text/event-stream"),
     "/v1/chat/completions": (ChatRequest, "Answer a conversation", "text/event-stream"),
+    "/v1/embeddings": (EmbeddingsRequest, "The embeddings of texts", None),
     "/tokenize": (TokenizeRequest, "The tokens of a text or a conversation", None),
     "/detokenize": (DetokenizeRequest, "The text of tokens", None),
 }

@@ -50,6 +50,8 @@ class ModelFacts:
     max_context: int
     vocabulary: int
     stop_tokens: list[int]
+    dimensions: int | None = None  # of embeddings; None: the model generates tokens
+    max_batch: int = 1  # texts that an encoder takes at a time
 
 
 class Ranks:
@@ -63,6 +65,7 @@ class Ranks:
         self._waiting: FairQueue[Generation] = FairQueue()  # those of _live that are not in _sent
         self._sent: dict[Generation, None] = {}  # to the ranks
         self._by_number: dict[int, Generation] = {}
+        self._embeddings: dict[int, tuple[list[list[int]], asyncio.Future[str]]] = {}  # texts and vectors, by number
         self._numbers = itertools.count(1)
         self._failure = ""  # what rank 0 said when it ended
         self._last_message = 0.0
@@ -72,7 +75,7 @@ class Ranks:
 
     @property
     def open_requests(self) -> int:
-        return len(self._live)
+        return len(self._live) + len(self._embeddings)
 
     def submit(
         self, prompt: list[int], options: dict[str, object], samples: int, mailbox: Mailbox, first_choice: int
@@ -91,6 +94,24 @@ class Ranks:
         self._waiting.push(generation.client, generation)
         self._send_waiting()
         return generation
+
+    async def embed(self, texts: list[list[int]]) -> str:
+        """Returns the embeddings of at most max_batch texts, as rank 0 sends them. Survives restarts of the ranks."""
+        number = next(self._numbers)
+        result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if not self.open_requests:
+            self._last_progress = asyncio.get_running_loop().time()
+        self._embeddings[number] = texts, result
+        try:
+            if self.state is State.READY:
+                self._send_embedding(number)
+            return await result
+        finally:
+            del self._embeddings[number]
+
+    def _send_embedding(self, number: int) -> None:
+        assert self._job is not None
+        self._job.send({"embed": number, "tokens": self._embeddings[number][0]})
 
     def open_requests_by_client(self) -> collections.Counter[str]:
         return collections.Counter(generation.client for generation in self._live)
@@ -129,6 +150,9 @@ class Ranks:
         for generation in list(self._live):
             generation.mailbox.fail(unavailable("the server is shutting down"))
             self.cancel(generation)
+        for _, result in self._embeddings.values():
+            if not result.done():
+                result.set_exception(unavailable("the server is shutting down"))
         if self._job is not None:
             await self._job.stop()
 
@@ -160,7 +184,7 @@ class Ranks:
             if self._last_steps < 0:
                 continue
             silent = clock() - self._last_message > limit
-            if silent or (self._live and clock() - self._last_progress > limit):
+            if silent or (self.open_requests and clock() - self._last_progress > limit):
                 self._failure = f"no progress for {limit:g} s" + (": rank 0 is silent" if silent else "")
                 job.terminate()
                 return
@@ -178,6 +202,11 @@ class Ranks:
             if stats is not None:
                 self._last_steps = stats["steps"]
                 self._metrics.set_stats(stats)
+        elif "embedded" in message:
+            self._last_progress = now
+            _, result = self._embeddings.get(message["embedded"], (None, None))
+            if result is not None and not result.done():
+                result.set_result(message["vectors"])
         elif "refused" in message:
             self._refuse(message["refused"], message["error"])
         elif "ready" in message:
@@ -200,6 +229,8 @@ class Ranks:
         for generation in self._sent:
             self._send(generation)
         self._send_waiting()
+        for number in self._embeddings:
+            self._send_embedding(number)
 
     def _send_waiting(self) -> None:
         """Sends generations that wait, as long as the ranks can begin with them. The others wait here, where clients
@@ -258,6 +289,10 @@ class Ranks:
         state.last_time = now
 
     def _refuse(self, number: int, error: str) -> None:
+        if number in self._embeddings:
+            _, result = self._embeddings[number]
+            if not result.done():
+                result.set_exception(invalid(error, "input"))
         generation = self._by_number.get(number)
         if generation is not None:
             generation.mailbox.fail(invalid(error))

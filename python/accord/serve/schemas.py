@@ -18,6 +18,7 @@ __all__ = [
     "ChatRequest",
     "CompletionRequest",
     "DetokenizeRequest",
+    "EmbeddingsRequest",
     "Message",
     "SamplingRequest",
     "TokenizeRequest",
@@ -32,6 +33,11 @@ Count = Annotated[int, Field(ge=1, lt=1 << 31)]
 Token = Annotated[int, Field(ge=0, lt=1 << 31)]
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 StopText = Annotated[str, Field(min_length=1)]
+_MAX_TEXTS = 2048  # as in OpenAI's interface
+
+Count = Annotated[int, Field(ge=1, lt=1 << 31)]
+Token = Annotated[int, Field(ge=0, lt=1 << 31)]
+SomeText = Annotated[str, Field(min_length=1)]
 
 
 class _Body(BaseModel):
@@ -101,7 +107,7 @@ class SamplingRequest(_Body):
     n: Annotated[int, Field(ge=1, le=_MAX_CHOICES)] | None = None
     response_format: ResponseFormat | None = None
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
-    stop: StopText | Annotated[list[StopText], Field(max_length=_MAX_STOPS)] | None = None
+    stop: SomeText | Annotated[list[SomeText], Field(max_length=_MAX_STOPS)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -134,6 +140,19 @@ class CompletionRequest(SamplingRequest):
         | Annotated[list[Annotated[list[Token], Field(min_length=1)]], Field(min_length=1, max_length=_MAX_CHOICES)]
     )
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+
+class EmbeddingsRequest(_Body):
+    model: str
+    input: (
+        SomeText
+        | Annotated[list[SomeText], Field(min_length=1, max_length=_MAX_TEXTS)]
+        | Annotated[list[Token], Field(min_length=1)]
+        | Annotated[list[Annotated[list[Token], Field(min_length=1)]], Field(min_length=1, max_length=_MAX_TEXTS)]
+    )
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Count | None = None
+    user: str | None = None
 
 
 class TextPart(_Body):

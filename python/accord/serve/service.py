@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import base64
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from starlette.requests import Request
 from accord.grammar import Grammar
 from accord.serve.answer import Choice, Piece
 from accord.serve.clients import current_client
-from accord.serve.errors import ApiError, invalid, unavailable
+from accord.serve.errors import ApiError, invalid, too_late, unavailable
 from accord.serve.generation import Generation, Mailbox
 from accord.serve.metrics import Metrics
 from accord.serve.options import ServeOptions
@@ -44,8 +46,7 @@ class Answers:
         self._mailbox = mailbox
         self._generations: list[Generation] = []
         self.choices = choices
-        late = ApiError(504, f"the request took longer than {seconds:g} s", code="timeout")
-        self._timer = asyncio.get_running_loop().call_later(seconds, mailbox.fail, late)
+        self._timer = asyncio.get_running_loop().call_later(seconds, mailbox.fail, too_late(seconds))
 
     def add(self, generation: Generation) -> None:
         self._generations.append(generation)
@@ -108,18 +109,49 @@ class Service:
         if self.options.log_prompts:
             request.scope["facts"]["prompt"] = prompt
 
-    def admit(self, generations: int) -> ModelFacts:
-        """Raises an error if the server takes no further request now."""
+    def _model_facts(self) -> ModelFacts:
+        """Raises an error if the server takes no requests now."""
         if self.draining or self.ranks.state is State.STOPPED:
             raise unavailable("the server is shutting down")
         if self.ranks.facts is None:
             raise unavailable("the model is being loaded")
+        return self.ranks.facts
+
+    def admit(self, generations: int) -> ModelFacts:
+        """Raises an error if the server takes no further generations now."""
+        facts = self._model_facts()
+        if facts.dimensions is not None:
+            raise invalid("the model computes embeddings, and generates no text", "model", "unsupported_value")
+        self._check_places(generations)
+        return facts
+
+    async def embed(self, texts: list[list[int]], dimensions: int | None) -> list[array.array]:
+        """Returns the embedding of each text. They are computed in batches of similar lengths."""
+        facts = self._model_facts()
+        if facts.dimensions is None:
+            raise invalid("the model generates text, and computes no embeddings", "model", "unsupported_value")
+        if dimensions is not None and dimensions > facts.dimensions:
+            raise invalid(f"{dimensions} dimensions; the embeddings have {facts.dimensions}", "dimensions")
+        if (longest := max(map(len, texts))) > facts.max_context:
+            message = f"a text of {longest} tokens exceeds the context of {facts.max_context} tokens"
+            raise invalid(message, "input", "context_length_exceeded")
+        self._check_places(1)
+        self.metrics.prompt_tokens.inc(sum(map(len, texts)))
+        vectors: dict[int, array.array] = {}
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        for begin in range(0, len(order), facts.max_batch):
+            batch = order[begin : begin + facts.max_batch]
+            numbers = array.array("f", base64.b64decode(await self.ranks.embed([texts[index] for index in batch])))
+            for place, index in enumerate(batch):
+                vectors[index] = numbers[place * facts.dimensions : (place + 1) * facts.dimensions]
+        return [vectors[index] for index in range(len(texts))]
+
+    def _check_places(self, generations: int) -> None:
         if generations > self.options.max_requests:
             raise invalid(f"{generations} prompts; this server takes {self.options.max_requests} at a time", "prompt")
         if self.ranks.open_requests + generations > self.options.max_requests and not self._below_share(generations):
             message = f"{self.ranks.open_requests} requests are running or waiting; try again later"
             raise ApiError(429, message, code="too_many_requests", headers={"Retry-After": "1"})
-        return self.ranks.facts
 
     def start(
         self,

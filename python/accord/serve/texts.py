@@ -44,6 +44,16 @@ class Texts:
         except (InvalidArgument, TypeError) as error:  # an unknown character; a lone surrogate
             raise invalid(str(error), param) from error
 
+    async def tokens_of(self, texts: str | list, param: str) -> list[list[int]]:
+        """Returns the tokens of a text or of several, or these themselves, as requests give them."""
+        if isinstance(texts, str):
+            texts = [texts]
+        if isinstance(texts[0], int):
+            texts = [texts]
+        if isinstance(texts[0], list):
+            return texts
+        return [await self.encode(text, param, add_special_tokens=True) for text in texts]
+
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=add_special_tokens, whole=True)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import accord
 from accord.engines.loading import load
 from accord.grammar import Grammar, Masks
+from accord.serve import embedding_worker
 from accord.serve.frames import BlockingLink
 
 __all__ = ["WorkerOptions"]
@@ -150,8 +151,10 @@ def main() -> int:
     link = BlockingLink(options.descriptor)
     try:
         comm = accord.Communicator.from_environment(name="serve")
-        groups = accord.inspect(options.package)["groups"]
-        engine = load(options.package, dict.fromkeys(groups, comm), **options.load)
+        inspected = accord.inspect(options.package)
+        engine = load(options.package, dict.fromkeys(inspected["groups"], comm), **options.load)
+        if embedding_worker.is_encoder(inspected):
+            return embedding_worker.run_encoder(engine, inspected, comm, link)
         model = accord.LanguageModel.create(engine, all_ranks=comm, **options.model)
     except (accord.Error, OSError, TypeError, ValueError) as error:
         link.send({"failed": str(error)})  # from any rank: the first one to end ends the others
