@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from importlib.resources import files
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from accord.serve.chat import chat_completions
@@ -28,6 +29,16 @@ from accord.serve.tools import conversation_of
 __all__ = ["make_app"]
 
 _BEGIN = int(time.time())
+# The page has its script and style inside, and calls only this server.
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+
+
+async def page(request: Request) -> Response:
+    text = files("accord.serve").joinpath("page.html").read_text(encoding="utf-8")
+    return HTMLResponse(text, headers={"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"})
 
 
 async def models(request: Request) -> Response:
@@ -111,6 +122,7 @@ async def _internal_error(request: Request, error: Exception) -> Response:
 
 
 _ROUTES = (
+    Route("/", page),
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/v1/completions", completions, methods=["POST"]),

@@ -20,8 +20,8 @@ from accord.serve.metrics import Metrics
 
 __all__ = ["ApiKeys", "Gate"]
 
-_OPEN_PATHS = frozenset({"/health", "/ready"})  # need no key: a supervisor asks them
-_UNLOGGED_PATHS = _OPEN_PATHS | {"/metrics"}  # asked every few seconds
+_OPEN_PATHS = frozenset({"/", "/health", "/ready"})  # need no key: a browser's first request, and supervisors
+_UNLOGGED_PATHS = frozenset({"/health", "/ready", "/metrics"})  # asked every few seconds
 _CLIENT_GONE = 499  # the status in log and metrics if the client did not wait for one
 
 

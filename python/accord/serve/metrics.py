@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.metrics import disable_created_metrics
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 
 _FIRST_TOKEN = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _NEXT_TOKEN = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+
+class _RankProcesses:
+    """What the kernel says of the ranks' processes, whenever the metrics are read. `processes`: their ids by rank."""
+
+    def __init__(self, processes: Mapping[int, int]):
+        self._processes = processes
+
+    def collect(self) -> Iterator[Metric]:
+        memory = GaugeMetricFamily("accord_rank_memory_bytes", "Resident memory of a rank", labels=["rank"])
+        processor = CounterMetricFamily("accord_rank_cpu_seconds", "Processor time of a rank", labels=["rank"])
+        for rank, process in sorted(self._processes.items()):
+            try:
+                pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has just ended
+                continue
+            memory.add_metric([str(rank)], pages * os.sysconf("SC_PAGE_SIZE"))
+            ticks = int(fields[11]) + int(fields[12])  # in user mode and in the kernel
+            processor.add_metric([str(rank)], ticks / os.sysconf("SC_CLK_TCK"))
+        yield memory
+        yield processor
 
 
 class Metrics:
@@ -49,6 +76,10 @@ class Metrics:
         for name, gauge in self._engine.items():
             gauge.set(stats[name])
         self._cache_use.set(1 - stats["available_blocks"] / stats["blocks"])
+
+    def watch_ranks(self, processes: Mapping[int, int]) -> None:
+        """Adds the metrics by rank of processes that may change."""
+        self._registry.register(_RankProcesses(processes))
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

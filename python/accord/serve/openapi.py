@@ -19,6 +19,7 @@ _BODIES = {
     "/detokenize": (DetokenizeRequest, "The text of tokens", None),
 }
 _READS = {
+    "/": ("A page for chats, with a live view of the server", "text/html", ()),
     "/v1/models": ("The model that is served", "application/json", ()),
     "/health": ("Whether the server runs", "application/json", ()),
     "/ready": ("Whether the ranks take requests", "application/json", ("503",)),

@@ -61,6 +61,8 @@ class Ranks:
         self._options = options
         self._metrics = metrics
         self._job: Job | None = None
+        self._processes: dict[int, int] = {}  # ids of the ranks' processes, by rank
+        metrics.watch_ranks(self._processes)
         self._live: dict[Generation, None] = {}  # in the order of submission
         self._waiting: FairQueue[Generation] = FairQueue()  # those of _live that are not in _sent
         self._sent: dict[Generation, None] = {}  # to the ranks
@@ -202,6 +204,8 @@ class Ranks:
             if stats is not None:
                 self._last_steps = stats["steps"]
                 self._metrics.set_stats(stats)
+        elif "process" in message:
+            self._processes[message["rank"]] = message["process"]
         elif "embedded" in message:
             self._last_progress = now
             _, result = self._embeddings.get(message["embedded"], (None, None))
@@ -309,6 +313,7 @@ class Ranks:
         self._send_waiting()
 
     def _prepare_restart(self) -> None:
+        self._processes.clear()
         self._by_number.clear()
         for generation in list(self._sent):
             generation.numbers.clear()

@@ -151,6 +151,7 @@ def main() -> int:
     link = BlockingLink(options.descriptor)
     try:
         comm = accord.Communicator.from_environment(name="serve")
+        link.send({"rank": comm.rank, "process": os.getpid()})
         inspected = accord.inspect(options.package)
         engine = load(options.package, dict.fromkeys(inspected["groups"], comm), **options.load)
         if embedding_worker.is_encoder(inspected):
