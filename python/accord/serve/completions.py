@@ -22,9 +22,8 @@ async def completions(request: Request) -> Response:
     service: Service = request.app.state.service
     body = parse(CompletionRequest, await read_body(request))
     service.check_model(body.model)
-    prompts = await _tokens(service.texts, body.prompt)
-    grammar = await grammar_of(body)
     prompts = await service.texts.tokens_of(body.prompt, "prompt")
+    grammar = await grammar_of(body)
     service.note_prompt(request, body.prompt)
     max_tokens = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     answers = service.start(body, prompts, Limits(max_tokens, "max_tokens", body.logprobs), grammar)

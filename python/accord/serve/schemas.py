@@ -28,15 +28,11 @@ __all__ = [
 _MAX_CHOICES = 128
 _MAX_STOPS = 16
 _MAX_TOOLS = 128
-
-Count = Annotated[int, Field(ge=1, lt=1 << 31)]
-Token = Annotated[int, Field(ge=0, lt=1 << 31)]
-FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-StopText = Annotated[str, Field(min_length=1)]
 _MAX_TEXTS = 2048  # as in OpenAI's interface
 
 Count = Annotated[int, Field(ge=1, lt=1 << 31)]
 Token = Annotated[int, Field(ge=0, lt=1 << 31)]
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 SomeText = Annotated[str, Field(min_length=1)]
 
 

@@ -153,6 +153,13 @@ class Service:
             message = f"{self.ranks.open_requests} requests are running or waiting; try again later"
             raise ApiError(429, message, code="too_many_requests", headers={"Retry-After": "1"})
 
+    def _below_share(self, generations: int) -> bool:
+        """Returns whether the current client has less than an equal share of the requests. Then it is served although
+        others have taken all places."""
+        by_client = self.ranks.open_requests_by_client()
+        own = by_client.pop(current_client.get(), 0)
+        return own + generations <= self.options.max_requests // (len(by_client) + 1)
+
     def start(
         self,
         body: SamplingRequest,
@@ -165,15 +172,6 @@ class Service:
 
         make_parser: returns what finds calls of tools in a choice.
         """
-    def _below_share(self, generations: int) -> bool:
-        """Returns whether the current client has less than an equal share of the requests. Then it is served although
-        others have taken all places."""
-        by_client = self.ranks.open_requests_by_client()
-        own = by_client.pop(current_client.get(), 0)
-        return own + generations <= self.options.max_requests // (len(by_client) + 1)
-
-    def start(self, body: SamplingRequest, prompts: Sequence[list[int]], limits: Limits) -> Answers:
-        """Submits the prompts. The answers must be released."""
         facts = self.admit(len(prompts))
         samples = body.n or 1
         wanted = [self._engine_options(body, prompt, limits, facts) for prompt in prompts]
