@@ -21,6 +21,7 @@ from accord.serve.gate import ApiKeys, Gate
 from accord.serve.metrics import CONTENT_TYPE_LATEST
 from accord.serve.openapi import openapi
 from accord.serve.ranks import State
+from accord.serve.response_items import responses
 from accord.serve.schemas import DetokenizeRequest, TokenizeRequest, parse
 from accord.serve.service import Service
 from accord.serve.streams import read_body
@@ -128,6 +129,7 @@ _ROUTES = (
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/embeddings", embeddings, methods=["POST"]),
+    Route("/v1/responses", responses, methods=["POST"]),
     Route("/tokenize", tokenize, methods=["POST"]),
     Route("/detokenize", detokenize, methods=["POST"]),
     Route("/health", health),

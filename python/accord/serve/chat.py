@@ -8,7 +8,7 @@ from starlette.responses import Response
 from accord.serve.answer import Piece, TokenLogprobs
 from accord.serve.constraints import grammar_of
 from accord.serve.errors import invalid
-from accord.serve.responses import respond
+from accord.serve.responses import ChoiceWriter
 from accord.serve.schemas import ChatRequest, parse
 from accord.serve.service import Limits, Service
 from accord.serve.streams import read_body
@@ -43,7 +43,8 @@ async def chat_completions(request: Request) -> Response:
         answers = service.start(body, [prompt], limits, grammar)
     else:
         answers = service.start(body, [prompt], limits, tools.grammar, tools.make_parser)
-    return await respond(request, body, answers, _ChatForm(texts, bool(body.logprobs)))
+    form = _ChatForm(texts, bool(body.logprobs))
+    return await ChoiceWriter(request, body, answers, form).respond(stream=bool(body.stream))
 
 
 def _limits(body: ChatRequest) -> Limits:

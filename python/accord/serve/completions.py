@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from accord.serve.answer import Piece, TokenLogprobs
 from accord.serve.constraints import grammar_of
-from accord.serve.responses import respond
+from accord.serve.responses import ChoiceWriter
 from accord.serve.schemas import CompletionRequest, parse
 from accord.serve.service import Limits, Service
 from accord.serve.streams import read_body
@@ -28,7 +28,7 @@ async def completions(request: Request) -> Response:
     max_tokens = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     answers = service.start(body, prompts, Limits(max_tokens, "max_tokens", body.logprobs), grammar)
     form = _CompletionForm(service.texts, body.logprobs is not None, len(answers.choices))
-    return await respond(request, body, answers, form)
+    return await ChoiceWriter(request, body, answers, form).respond(stream=bool(body.stream))
 
 
 class _CompletionForm:

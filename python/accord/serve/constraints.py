@@ -13,7 +13,7 @@ from accord.grammar import Grammar
 from accord.serve.errors import invalid
 from accord.serve.schemas import ResponseFormat, SamplingRequest, StructuredOutputs
 
-__all__ = ["checked_grammar", "grammar_of"]
+__all__ = ["checked_grammar", "format_grammar", "grammar_of"]
 
 Argument = TypeVar("Argument")
 
@@ -24,17 +24,21 @@ async def grammar_of(body: SamplingRequest) -> Grammar | None:
     if body.response_format is not None and body.response_format.type != "text":
         if outputs is not None:
             raise invalid("give either response_format or structured_outputs", "structured_outputs")
-        return await _of_format(body.response_format)
+        schema_field = "response_format.json_schema.schema"
+        return await format_grammar(body.response_format, "response_format", schema_field)
     return None if outputs is None else await _of_outputs(outputs)
 
 
-async def _of_format(form: ResponseFormat) -> Grammar:
+async def format_grammar(form: ResponseFormat | None, param: str, schema_param: str) -> Grammar | None:
+    """Returns the grammar of a format, None for any text. The names of the fields are for errors."""
+    if form is None or form.type == "text":
+        return None
     if form.type == "json_object":
-        return await checked_grammar(grammar.json_schema, {"type": "object"}, "response_format")
+        return await checked_grammar(grammar.json_schema, {"type": "object"}, param)
     if form.json_schema is None:
-        raise invalid("the type json_schema needs a json_schema", "response_format.json_schema")
+        raise invalid("the type json_schema needs a json_schema", f"{param}.json_schema")
     schema = {"type": "object"} if form.json_schema.schema_ is None else form.json_schema.schema_
-    return await checked_grammar(grammar.json_schema, schema, "response_format.json_schema.schema")
+    return await checked_grammar(grammar.json_schema, schema, schema_param)
 
 
 async def _of_outputs(outputs: StructuredOutputs) -> Grammar | None:

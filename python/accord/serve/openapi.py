@@ -8,6 +8,8 @@ from pydantic.json_schema import models_json_schema
 
 import accord
 from accord.serve.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
+from accord.serve.response_bodies import ResponsesRequest
+from accord.serve.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 
 __all__ = ["openapi"]
 
@@ -15,6 +17,7 @@ _BODIES = {
     "/v1/completions": (CompletionRequest, "Continue a text", "text/event-stream"),
     "/v1/chat/completions": (ChatRequest, "Answer a conversation", "text/event-stream"),
     "/v1/embeddings": (EmbeddingsRequest, "The embeddings of texts", None),
+    "/v1/responses": (ResponsesRequest, "Answer a conversation with items", "text/event-stream"),
     "/tokenize": (TokenizeRequest, "The tokens of a text or a conversation", None),
     "/detokenize": (DetokenizeRequest, "The text of tokens", None),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Protocol
 
@@ -11,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from accord.serve.answer import Piece
+from accord.serve.errors import ApiError
 from accord.serve.schemas import SamplingRequest
 from accord.serve.service import Answers, Service
 from accord.serve.streams import EventStream, event, unless_disconnected
 
-__all__ = ["Form", "respond"]
+__all__ = ["ChoiceWriter", "Form", "Writer"]
 
 
 _SLOW_CLIENT_SECONDS = 10.0
@@ -37,64 +39,86 @@ class Form(Protocol):
         ...
 
 
-async def respond(request: Request, body: SamplingRequest, answers: Answers, form: Form) -> Response:
-    """Answers the request and releases the answers."""
-    writer = _Writer(request, body, answers, form)
-    try:
-        if body.stream:
-            await unless_disconnected(request, answers.started())
-            # The request's own time limit comes first, if the client reads.
-            return EventStream(writer.events(), writer.end, writer.seconds + _SLOW_CLIENT_SECONDS)
-        whole = await unless_disconnected(request, writer.whole())
-    except BaseException:
-        writer.end()
-        raise
-    writer.end()
-    return JSONResponse(whole)
+class Writer(ABC):
+    """Writes the answers to a request, and notes for the log what it wrote."""
 
+    done = b"data: [DONE]\n\n"  # after the last event of a stream
 
-class _Writer:
-    def __init__(self, request: Request, body: SamplingRequest, answers: Answers, form: Form):
+    def __init__(self, request: Request, answers: Answers):
         service: Service = request.app.state.service
         self._facts: dict = request.scope["facts"]
         self._keeps_text = service.options.log_prompts
-        self.seconds = service.options.request_seconds
+        self._seconds = service.options.request_seconds
+        self._request = request
         self._answers = answers
+
+    @abstractmethod
+    def events(self) -> AsyncIterator[bytes]:
+        """Yields the events of a stream."""
+
+    @abstractmethod
+    async def whole(self) -> dict:
+        """Returns the response."""
+
+    def error(self, error: ApiError) -> bytes:
+        """Returns the event of an error."""
+        return event(error.body)
+
+    async def respond(self, *, stream: bool) -> Response:
+        """Answers the request and releases the answers."""
+        try:
+            if stream:
+                await unless_disconnected(self._request, self._answers.started())
+                # The request's own time limit comes first, if the client reads.
+                seconds = self._seconds + _SLOW_CLIENT_SECONDS
+                return EventStream(self.events(), self.error, self.done, self._end, seconds)
+            whole = await unless_disconnected(self._request, self.whole())
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+        return JSONResponse(whole)
+
+    async def _pieces(self) -> AsyncIterator[dict[int, Piece]]:
+        """Yields the pieces of the answers, and keeps their texts if the log has them."""
+        async for pieces in self._answers.pieces():
+            if self._keeps_text:
+                kept: list[str] = self._facts.setdefault("answers", [""] * len(self._answers.choices))
+                for index, piece in pieces.items():
+                    kept[index] += piece.text
+            yield pieces
+
+    def _end(self) -> None:
+        self._answers.release()
+        self._facts.update(self._answers.usage())
+
+
+class ChoiceWriter(Writer):
+    """Writes choices, as completions and chats have them."""
+
+    def __init__(self, request: Request, body: SamplingRequest, answers: Answers, form: Form):
+        super().__init__(request, answers)
         self._form = form
         self._with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         self._head = {
             "id": f"{form.id_prefix}-{secrets.token_hex(12)}",
             "object": form.event_object if body.stream else form.whole_object,
             "created": int(time.time()),
-            "model": service.options.model_name,
+            "model": body.model,
         }
 
     async def events(self) -> AsyncIterator[bytes]:
         usage = {"usage": None} if self._with_usage else {}
-        async for pieces in self._answers.pieces():
+        async for pieces in self._pieces():
             choices = [self._form.part(index, piece) for index, piece in pieces.items()]
-            if self._keeps_text:
-                self._keep({index: piece.text for index, piece in pieces.items()})
             yield b"".join(event(self._head | {"choices": [choice]} | usage) for choice in choices)
         if self._with_usage:
             yield event(self._head | {"choices": [], "usage": self._answers.usage()})
 
     async def whole(self) -> dict:
         whole = [Piece() for _ in self._answers.choices]
-        async for pieces in self._answers.pieces():
+        async for pieces in self._pieces():
             for index, piece in pieces.items():
                 whole[index].extend(piece)
-        if self._keeps_text:
-            self._keep({index: piece.text for index, piece in enumerate(whole)})
         choices = [self._form.whole(index, piece) for index, piece in enumerate(whole)]
         return self._head | {"choices": choices, "usage": self._answers.usage()}
-
-    def _keep(self, texts: dict[int, str]) -> None:
-        """Keeps text of the choices for the log."""
-        kept: list[str] = self._facts.setdefault("answers", [""] * len(self._answers.choices))
-        for index, text in texts.items():
-            kept[index] += text
-
-    def end(self) -> None:
-        self._answers.release()
-        self._facts.update(self._answers.usage())

@@ -15,13 +15,25 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from accord.serve.errors import ApiError, invalid
 
 __all__ = [
+    "Body",
     "ChatRequest",
+    "ChosenFunction",
+    "ChosenTool",
     "CompletionRequest",
+    "Count",
     "DetokenizeRequest",
     "EmbeddingsRequest",
+    "FunctionCall",
+    "FunctionDefinition",
+    "FunctionName",
     "Message",
+    "ResponseFormat",
     "SamplingRequest",
+    "SchemaFormat",
+    "StructuredOutputs",
+    "TextPart",
     "TokenizeRequest",
+    "ToolCall",
     "parse",
 ]
 
@@ -36,7 +48,7 @@ FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 SomeText = Annotated[str, Field(min_length=1)]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
     """A body, or an object in one. Null stands for an absent field."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -60,13 +72,13 @@ class _Body(BaseModel):
         return {name: value for name, value in given.items() if name in names}
 
 
-class StreamOptions(_Body):
+class StreamOptions(Body):
     unsupported: ClassVar[dict[str, tuple]] = {"include_obfuscation": (False,)}
 
     include_usage: bool | None = None
 
 
-class SchemaFormat(_Body):
+class SchemaFormat(Body):
     """The schema of `response_format`. Answers always conform to it, also without `strict`."""
 
     name: str
@@ -75,12 +87,12 @@ class SchemaFormat(_Body):
     strict: bool | None = None
 
 
-class ResponseFormat(_Body):
+class ResponseFormat(Body):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: SchemaFormat | None = None
 
 
-class StructuredOutputs(_Body):
+class StructuredOutputs(Body):
     """What answers must match, as vLLM's users write it: one of these."""
 
     json_: dict[str, Any] | str | None = Field(None, alias="json")
@@ -90,7 +102,7 @@ class StructuredOutputs(_Body):
     grammar: str | None = None
 
 
-class SamplingRequest(_Body):
+class SamplingRequest(Body):
     """Fields that completions and chats have in common."""
 
     model: str
@@ -152,47 +164,48 @@ class EmbeddingsRequest(_Body):
 
 
 class TextPart(_Body):
+class TextPart(Body):
     unsupported: ClassVar[dict[str, tuple]] = dict.fromkeys(("file", "image_url", "input_audio", "refusal"), ())
 
     type: Literal["text"]
     text: str
 
 
-class FunctionDefinition(_Body):
+class FunctionDefinition(Body):
     name: FunctionName
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class Tool(_Body):
+class Tool(Body):
     unsupported: ClassVar[dict[str, tuple]] = {"custom": ()}
 
     type: Literal["function"]
     function: FunctionDefinition
 
 
-class ChosenFunction(_Body):
+class ChosenFunction(Body):
     name: str
 
 
-class ChosenTool(_Body):
+class ChosenTool(Body):
     type: Literal["function"]
     function: ChosenFunction
 
 
-class FunctionCall(_Body):
+class FunctionCall(Body):
     name: FunctionName
     arguments: str
 
 
-class ToolCall(_Body):
+class ToolCall(Body):
     id: str
     type: Literal["function"]
     function: FunctionCall
 
 
-class Message(_Body):
+class Message(Body):
     unsupported: ClassVar[dict[str, tuple]] = {
         "annotations": ([],),
         "audio": (),
@@ -256,7 +269,7 @@ class ChatRequest(SamplingRequest):
     max_completion_tokens: Count | None = None
 
 
-class TokenizeRequest(_Body):
+class TokenizeRequest(Body):
     """A text, or a conversation."""
 
     model: str | None = None
@@ -266,15 +279,15 @@ class TokenizeRequest(_Body):
     add_generation_prompt: bool | None = None
 
 
-class DetokenizeRequest(_Body):
+class DetokenizeRequest(Body):
     model: str | None = None
     tokens: list[Token]
 
 
-Body = TypeVar("Body", bound=_Body)
+Parsed = TypeVar("Parsed", bound=Body)
 
 
-def parse(kind: type[Body], text: bytes) -> Body:
+def parse(kind: type[Parsed], text: bytes) -> Parsed:
     """Reads a body. The error of an invalid one names the field."""
     try:
         return kind.model_validate_json(text)

@@ -53,13 +53,20 @@ def event(data: dict) -> bytes:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events, "[DONE]" after them, and in any case a call of `release` at the end, which comes after
-    `seconds` at the latest: a client that does not read may stop the events.
+    """Server-sent events, `done` after them or the event of an error, and in any case a call of `release` at the end,
+    which comes after `seconds` at the latest: a client that does not read may stop the events.
     """
 
-    def __init__(self, events: AsyncIterator[bytes], release: Callable[[], None], seconds: float):
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        error_event: Callable[[ApiError], bytes],
+        done: bytes,
+        release: Callable[[], None],
+        seconds: float,
+    ):
         super().__init__(
-            self._until_done(events),
+            self._until_done(events, error_event, done),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},  # a proxy must not collect the events
         )
@@ -67,14 +74,17 @@ class EventStream(StreamingResponse):
         self._seconds = seconds
 
     @staticmethod
-    async def _until_done(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _until_done(
+        events: AsyncIterator[bytes], error_event: Callable[[ApiError], bytes], done: bytes
+    ) -> AsyncIterator[bytes]:
         try:
             async for data in events:
                 yield data
         except ApiError as error:  # too late for a status
-            yield event(error.body)
+            yield error_event(error)
             return
-        yield b"data: [DONE]\n\n"
+        if done:
+            yield done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

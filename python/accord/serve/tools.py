@@ -82,7 +82,7 @@ def _definition(function: FunctionDefinition) -> dict[str, object]:
     }
 
 
-def conversation_of(messages: Sequence[Message]) -> list[dict[str, object]]:
+def conversation_of(messages: Sequence[Message], param: str = "messages") -> list[dict[str, object]]:
     """Returns the messages as chat templates take them: with "system" for OpenAI's "developer", with objects as
     arguments of calls, and with the names of tools beside their results."""
     names: dict[str, str] = {}
@@ -94,7 +94,7 @@ def conversation_of(messages: Sequence[Message]) -> list[dict[str, object]]:
             made["tool_calls"] = calls = []
             for index, call in enumerate(message.tool_calls):
                 names[call.id] = call.function.name
-                arguments = _arguments(call.function.arguments, f"messages.{place}.tool_calls.{index}")
+                arguments = _arguments(call.function.arguments, f"{param}.{place}.tool_calls.{index}")
                 function = {"name": call.function.name, "arguments": arguments}
                 calls.append({"id": call.id, "type": "function", "function": function})
         if message.tool_call_id is not None:

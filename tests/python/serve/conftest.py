@@ -17,3 +17,17 @@ def server(text_model) -> Iterator[ServedModel]:
 @pytest.fixture(scope="session")
 def endless(text_model, tmp_path_factory) -> Path:
     return make_endless(text_model, tmp_path_factory.mktemp("endless"))
+
+
+@pytest.fixture(scope="session")
+def tool_model(tmp_path_factory):
+    from tool_model import make_tool_model
+
+    return make_tool_model(tmp_path_factory.mktemp("tools"))
+
+
+@pytest.fixture(scope="module")
+def tool_server(tool_model) -> Iterator[ServedModel]:
+    """The model of tool_model.py on two ranks."""
+    with served(tool_model.path, ranks=2) as running:
+        yield running

@@ -5,23 +5,11 @@ import copy
 import json
 
 import pytest
-from served_model import served
-from tool_model import BOTH, GREETING, RESULT, TOOLS, WEATHER, make_tool_model
+from tool_model import BOTH, GREETING, RESULT, TOOLS, WEATHER
 
 openai = pytest.importorskip("openai")
 jsonschema = pytest.importorskip("jsonschema")
 SCHEMAS = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
-
-
-@pytest.fixture(scope="module")
-def tool_model(tmp_path_factory):
-    return make_tool_model(tmp_path_factory.mktemp("tools"))
-
-
-@pytest.fixture(scope="module")
-def tool_server(tool_model):
-    with served(tool_model.path, ranks=2) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
