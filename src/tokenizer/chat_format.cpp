@@ -145,11 +145,11 @@ Result<ChatFormat> ChatFormat::parse(std::string_view json, std::string_view nam
     return root.error_as(StatusCode::kUnsupported,
                          "the model's chat template cannot be expressed in this format: " + reason);
   }
-  constexpr std::array<std::string_view, 7> kKeys = {"format", "format_version", "start",  "between",
-                                                     "end",    "generation",     "trimmed"};
-  // For programs that render the template themselves, with tools for example.
-  constexpr std::array<std::string_view, 2> kKeptKeys = {"template", "special_tokens"};
-  ACCORD_RETURN_IF_ERROR(root.check_keys(kKeys, kKeptKeys));
+  std::vector<std::string_view> keys = {"format", "format_version", "start", "between", "end", "generation", "trimmed"};
+  for (const std::string_view key : {"template", "special_tokens"}) {
+    if (root.has(key)) keys.push_back(key);  // for programs that render the template themselves, with tools for example
+  }
+  ACCORD_RETURN_IF_ERROR(root.check_keys(keys));
   const auto table = std::make_shared<Table>();
   ACCORD_ASSIGN_OR_RETURN(table->start, read_by_role(root.at("start")));
   ACCORD_ASSIGN_OR_RETURN(table->end, read_by_role(root.at("end")));
