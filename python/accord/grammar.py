@@ -16,11 +16,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 from accord._core import InvalidArgument, Tokenizer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["Grammar", "Mask", "Masks", "choice", "grammar", "json_schema", "lark_json", "regex"]
 
@@ -109,19 +113,25 @@ class Masks:
 
 
 class Mask:
-    """Calculates the tokens that may come next in the samples of a request. The `mask` of LanguageModel.submit()."""
+    """Calculates the tokens that may come next in the samples of a request. The `mask` of LanguageModel.submit().
+
+    The result depends on the tokens alone. What is kept for each sample only saves reading them again, so a mask that
+    several requests share is slower, but right.
+    """
 
     def __init__(self, beginning: LLMatcher):
         self._beginning = beginning
-        self._samples: dict[int, tuple[LLMatcher, int]] = {}  # and how many tokens it has read
+        self._samples: dict[int, tuple[LLMatcher, bytes]] = {}  # and the tokens that it has read
 
-    def __call__(self, sample: int, generated: Sequence[int]) -> bytes:
-        matcher, count = self._samples.get(sample, (None, 0))
-        if matcher is None:
-            matcher = self._beginning.deep_copy()
-        if not matcher.consume_tokens(list(generated[count:])):
+    def __call__(self, sample: int, generated: Buffer) -> bytes:
+        """generated: 32-bit integers."""
+        tokens = bytes(generated)
+        matcher, known = self._samples.get(sample, (None, b""))
+        if matcher is None or not tokens.startswith(known):
+            matcher, known = self._beginning.deep_copy(), b""
+        if not matcher.consume_tokens(memoryview(tokens)[len(known) :].cast("i").tolist()):
             raise ValueError(matcher.get_error())
-        self._samples[sample] = (matcher, len(generated))
+        self._samples[sample] = (matcher, tokens)
         return matcher.compute_bitmask()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from array import array
 
 import pytest
 from text_model import CONTEXT
@@ -110,6 +111,19 @@ def test_a_model_without_stop_tokens_cannot_have_grammars(text_model):
         grammar.Masks(tokenizer, 400, [])
 
 
+def test_requests_may_share_a_mask(model, masks):
+    """And have the tokens of requests that do not."""
+    made, options = grammar.json_schema(PERSON), {"temperature": 1.5, "max_new_tokens": 100, "stop_tokens": [2]}
+    prompts = [[0, 40 + token] for token in range(4)]
+
+    def tokens(mask_of) -> list[list[int]]:
+        streams = [model.submit(prompt, mask=mask_of(), seed=prompt[1], **options) for prompt in prompts]
+        return [[event.token for event in stream] for stream in streams]
+
+    shared = masks.mask(made)
+    assert tokens(lambda: shared) == tokens(lambda: masks.mask(made))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_follow_texts_of_every_kind_of_tokenizer(kind):
     """Each token of an object is allowed after those before it, and the end only after the last one."""
@@ -123,7 +137,7 @@ def test_masks_follow_texts_of_every_kind_of_tokenizer(kind):
         pytest.skip("this tokenizer does not keep texts")
 
     def allowed(mask, tokens: list[int]) -> set[int]:
-        bits = mask(0, tokens)
+        bits = mask(0, array("i", tokens))
         return {token for token in range(stop + 1) if bits[token // 8] >> token % 8 & 1}
 
     mask = masks.mask(grammar.grammar('start: " "? %json {"type": "object"}'))

@@ -2,6 +2,7 @@
 
 import json
 import random
+from array import array
 
 import pytest
 
@@ -130,7 +131,7 @@ def test_the_grammar_allows_calls_with_valid_arguments_only(name, special):
         mask = masks.mask(made)
         tokens = [*tokenizer.encode(text), 0]
         for count, token in enumerate(tokens):
-            allowed = mask(0, tokens[:count])
+            allowed = mask(0, array("i", tokens[:count]))
             if not allowed[token // 8] >> token % 8 & 1:
                 return False
         return True
