@@ -130,9 +130,10 @@ encoder makes rows of them.
 
 Options: max_new_tokens, temperature (0: the best token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
 frequency_penalty, biases (token -> number that is added to its logit), seed, stop_tokens, stop_sequences, samples,
-logprobs (how many of the best tokens to return), priority; and to resume a sample of an earlier request, first_sample
-(its index) and generated (how many of its tokens end the prompt). Equal seeds give equal tokens, whatever else is in
-the batch and on any number of ranks.
+logprobs (how many of the best tokens to return), mask (a callable: (sample, tokens so far) -> bytes in which bit t % 8
+of byte t // 8 allows token t, called by another thread), priority; and to resume a sample of an earlier request,
+first_sample (its index) and generated (how many of its tokens end the prompt). Equal seeds give equal tokens, whatever
+else is in the batch and on any number of ranks.
 
 Raises InvalidArgument, which names the invalid option, and ResourceExhausted if too many requests are waiting.)")
       .def("generate", &generate, nb::arg("prompt"), nb::kw_only(), nb::arg("stop") = std::vector<std::string>(),

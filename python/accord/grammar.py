@@ -72,7 +72,7 @@ def grammar(text: str) -> Grammar:
     """A grammar in the notation of Lark, as llguidance extends it, or in GBNF (rules with "::=")."""
     try:
         source = LLMatcher.grammar_from_lark(any_to_lark(text))
-    except ValueError as error:
+    except Exception as error:  # its parser raises whatever it comes upon
         raise InvalidArgument(str(error)) from error
     return _checked(source)
 
@@ -132,7 +132,10 @@ class Mask:
         if not matcher.consume_tokens(memoryview(tokens)[len(known) :].cast("i").tolist()):
             raise ValueError(matcher.get_error())
         self._samples[sample] = (matcher, tokens)
-        return matcher.compute_bitmask()
+        bits = matcher.compute_bitmask()
+        if matcher.is_error():  # a limit of llguidance, for example
+            raise ValueError(matcher.get_error())
+        return bits
 
 
 class _Vocabulary:

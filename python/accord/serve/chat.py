@@ -105,5 +105,5 @@ class _ChatForm:
 
     def _token(self, token: int, logprob: float) -> dict:
         text = self._texts.piece(token)
-        is_whole = "\N{REPLACEMENT CHARACTER}" not in text  # otherwise a part of a character, whose bytes are unknown
-        return {"token": text, "logprob": printable(logprob), "bytes": list(text.encode()) if is_whole else None}
+        part = self._texts.tokenizer.bytes_of(token)  # of a character, perhaps
+        return {"token": text, "logprob": printable(logprob), "bytes": list(text.encode() if part is None else part)}

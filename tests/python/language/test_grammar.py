@@ -98,6 +98,8 @@ def answers_or_stopped(model, masks, made, **options) -> list[str]:
         (lambda: grammar.choice([]), "one or more texts"),
         (lambda: grammar.choice(["a", ""]), "not empty"),
         (lambda: grammar.grammar("start: x"), "unknown name"),
+        (lambda: grammar.grammar("root ::= ("), "line 1"),
+        (lambda: grammar.grammar(""), "root"),
     ],
 )
 def test_invalid_grammars_are_errors_with_the_reason(make, reason):

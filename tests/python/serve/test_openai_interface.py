@@ -170,12 +170,19 @@ def test_logprobs_of_chats_match_transformers(server, client, text_model):
     for index, (found, token) in enumerate(zip(made.choices[0].logprobs.content, answer, strict=True)):
         assert found.token == text_model.tokenizer.decode([token])
         assert math.isclose(found.logprob, expected[index, token], abs_tol=1e-4)
-        if "\N{REPLACEMENT CHARACTER}" in found.token:
-            assert found.bytes is None
-        else:
-            assert bytes(found.bytes).decode() == found.token
+        assert bytes(found.bytes).decode(errors="replace") == found.token
         best = expected[index].topk(2)
         assert [one.token for one in found.top_logprobs] == [text_model.tokenizer.decode([one]) for one in best.indices]
+
+
+def test_the_bytes_of_tokens_join_to_the_text(server, client):
+    """Also where characters consist of several tokens."""
+    (choice,) = client.chat.completions.create(
+        model=server.name, messages=QUESTIONS[2], temperature=0, logprobs=True
+    ).choices
+    parts = [bytes(one.bytes) for one in choice.logprobs.content]
+    assert b"".join(parts).decode() == choice.message.content == TEXTS[3]
+    assert any("\N{REPLACEMENT CHARACTER}" in one.token for one in choice.logprobs.content)
 
 
 def test_biases_forbid_and_force_tokens(server, client, text_model):
@@ -377,7 +384,9 @@ def test_the_description_has_every_path_and_resolves(server):
         text = answer.read().decode()
     description = json.loads(text)
     assert description["openapi"].startswith("3.1")
-    assert {"/v1/completions", "/v1/chat/completions", "/tokenize", "/ready"} <= set(description["paths"])
+    assert {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/ready"} <= set(
+        description["paths"]
+    )
     for reference in re.findall(r'"\$ref":"#/components/schemas/([^"]*)"', text):
         assert reference in description["components"]["schemas"]
     properties = description["components"]["schemas"]["ChatRequest"]["properties"]
