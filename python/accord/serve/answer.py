@@ -80,7 +80,7 @@ class Choice:
 
     def __init__(self, texts: Texts, stops: Sequence[str], parser: ToolCallParser | None = None):
         """parser: finds calls of tools, and is used for this answer alone."""
-        # Calls may begin with special tokens.
+        self._tokenizer = texts.tokenizer
         self._decoder = texts.tokenizer.streaming_decoder(skip_special_tokens=parser is None)
         self._search = StopSearch(stops)
         self._parser = parser
@@ -95,7 +95,7 @@ class Choice:
             self.tokens += 1
             if new.logprobs is not None and new.finish != "stop_token":
                 piece.logprobs.append(TokenLogprobs(new.token, *new.logprobs))
-            if new.finish != "stop_token":
+            if new.finish != "stop_token" and not self._is_hidden(new.token):
                 self._add(self._search.push(self._decoder.push(new.token)), piece)
         if new.finish and not self._search.found:
             self._add(self._search.push(self._decoder.finish()), piece)
@@ -109,6 +109,12 @@ class Choice:
                 piece.text += parser.finish()
                 if parser.calls and (piece.finish == "stop" or parser.ended):
                     piece.finish = "tool_calls"
+
+    def _is_hidden(self, token: int) -> bool:
+        """Whether a token is special, and not one that calls of tools consist of."""
+        if self._parser is None or self._tokenizer.bytes_of(token) is not None:
+            return False
+        return self._tokenizer.token_of(token) not in self._parser.special_texts
 
     def _add(self, text: str, piece: Piece) -> None:
         if self._parser is None:

@@ -95,6 +95,7 @@ class ToolCallParser:
         self._next = self._find_trigger
         self._buffer = ""
         self._object = _ObjectEnd()
+        self.special_texts = form.special_texts
         self.calls = 0
         self.ended = False  # the one call is complete
 

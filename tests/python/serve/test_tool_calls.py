@@ -3,6 +3,7 @@
 import json
 import random
 from array import array
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,8 @@ pytest.importorskip("llguidance")
 jinja2 = pytest.importorskip("jinja2")
 import accord  # noqa: E402
 from accord import grammar  # noqa: E402
+from accord.serve.answer import Choice, Piece  # noqa: E402
+from accord.serve.generation import NewToken  # noqa: E402
 from accord.serve.tool_calls import ToolCallParser, joined  # noqa: E402
 from accord.serve.tool_formats import FORMATS, calls_grammar, format_of  # noqa: E402
 
@@ -177,3 +180,20 @@ def test_what_models_add_or_leave_out_is_accepted():
         '<|tool_call|>{"name": "add_2", "arguments": %s}<|/tool_call|>'
     )
     assert parsed(BY_NAME["Phi 4"], alone % tuple(ARGUMENTS)) == ("", expected)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_special_tokens_are_part_of_calls_and_of_nothing_else(name):
+    form = BY_NAME[name]
+    tokenizer = tokenizer_with(["<think>", "<|python_tag|>", *sorted(form.special_texts)])
+    choice = Choice(SimpleNamespace(tokenizer=tokenizer), [], ToolCallParser(form, single=False))
+    text = "" if name == "Llama 3" else "<think>Well."
+    piece = Piece()
+    tokens = tokenizer.encode(text + "<|python_tag|>" + ANSWERS[name] % tuple(ARGUMENTS))
+    for token in [*tokens, 0]:
+        choice.push(NewToken(0, token, "" if token else "stop_token"), piece)
+    assert [(call.name, call.arguments) for call in joined(piece.calls)] == [
+        ("get-weather", ARGUMENTS[0]),
+        ("add_2", ARGUMENTS[1]),
+    ]
+    assert (piece.text, piece.finish) == (text.removeprefix("<think>"), "tool_calls")
