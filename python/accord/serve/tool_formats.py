@@ -15,9 +15,9 @@ from accord import grammar
 from accord._core import Tokenizer
 from accord.grammar import Grammar
 
-__all__ = ["FORMATS", "ToolFormat", "calls_grammar", "format_of"]
+__all__ = ["FORMATS", "MOST_CALLS", "ToolFormat", "calls_grammar", "format_of"]
 
-_MOST_CALLS = 16  # of an answer whose calls a grammar enforces: a sampled model may not find an end
+MOST_CALLS = 16  # of an answer whose calls a grammar enforces: a sampled model may not find an end
 _JSON_CALL = '{"name": "NAME", "arguments": ARGUMENTS}'
 
 
@@ -134,7 +134,7 @@ def format_of(template: str) -> ToolFormat | None:
 
 
 def calls_grammar(
-    form: ToolFormat, tools: Sequence[tuple[str, dict[str, object]]], tokenizer: Tokenizer, most: int = _MOST_CALLS
+    form: ToolFormat, tools: Sequence[tuple[str, dict[str, object]]], tokenizer: Tokenizer, most: int
 ) -> Grammar:
     """Returns the grammar of one to `most` calls. tools: names, and schemas of arguments. Raises InvalidArgument for a
     schema that cannot be enforced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from accord.serve.errors import invalid
 from accord.serve.schemas import ChosenTool, FunctionDefinition, Message
 from accord.serve.texts import Texts
 from accord.serve.tool_calls import ToolCallParser
-from accord.serve.tool_formats import ToolFormat, calls_grammar
+from accord.serve.tool_formats import MOST_CALLS, ToolFormat, calls_grammar
 
 __all__ = ["ToolUse", "conversation_of", "tool_use_of"]
 
@@ -62,13 +63,13 @@ async def tool_use_of(
     for index, function in enumerate(functions):
         if must_call and function in chosen:  # so that the error names the field
             await checked_grammar(grammar.json_schema, function.parameters or _NO_PARAMETERS, param_of(index))
-    schemas = [(function.name, function.parameters or _NO_PARAMETERS) for function in chosen]
-    return ToolUse(
-        form,
-        [_definition(function) for function in functions],
-        calls_grammar(form, schemas, texts.tokenizer, **({"most": 1} if single else {})) if must_call else None,
-        single,
-    )
+    made = None
+    if must_call:
+        schemas = [(function.name, function.parameters or _NO_PARAMETERS) for function in chosen]
+        most = 1 if single else MOST_CALLS
+        make = functools.partial(calls_grammar, form, tokenizer=texts.tokenizer, most=most)
+        made = await checked_grammar(make, schemas, "tools")
+    return ToolUse(form, [_definition(function) for function in functions], made, single)
 
 
 def _definition(function: FunctionDefinition) -> dict[str, object]:
