@@ -7,9 +7,8 @@ import functools
 from pydantic.json_schema import models_json_schema
 
 import accord
-from accord.serve.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
 from accord.serve.response_bodies import ResponsesRequest
-from accord.serve.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from accord.serve.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
 
 __all__ = ["openapi"]
 

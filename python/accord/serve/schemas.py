@@ -150,7 +150,7 @@ class CompletionRequest(SamplingRequest):
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
 
-class EmbeddingsRequest(_Body):
+class EmbeddingsRequest(Body):
     model: str
     input: (
         SomeText
@@ -163,7 +163,6 @@ class EmbeddingsRequest(_Body):
     user: str | None = None
 
 
-class TextPart(_Body):
 class TextPart(Body):
     unsupported: ClassVar[dict[str, tuple]] = dict.fromkeys(("file", "image_url", "input_audio", "refusal"), ())
 
