@@ -20,6 +20,7 @@ from accord.exporter.masks import attention_reaches
 from accord.exporter.plans import plans_for
 from accord.exporter.smallest import RAISE_MINIMUM, check_smallest
 from accord.exporter.structure import structure_of
+from accord.exporter.two_graphs import TwoGraphsOptions
 from accord.exporter.vision_language_export import export_vision_language
 from accord.graph.builder import GraphBuilder
 from accord.graph.decomposition import decompose
@@ -130,16 +131,8 @@ def export(
         export_two = export_vision_language
     if export_two is not None:
         _check_language_model(model, dynamic_shapes, output_names, options)
-        return export_two(
-            model,
-            path,
-            sharding=sharding,
-            tokenizer=tokenizer,
-            weights=weights,
-            checkpoint=checkpoint,
-            check=check,
-            progress=progress or terminal_progress(),
-        )
+        chosen = TwoGraphsOptions(sharding, tokenizer, weights, checkpoint, check, progress or terminal_progress())
+        return export_two(model, path, chosen)
     run = partial(_run, model, example_inputs)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explained(model, run, of_any_length=example_inputs is None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,6 +20,18 @@ from accord.package.producer import producer
 from accord.package.progress import Progress
 from accord.package.weights import plan_packings
 from accord.package.writer import LanguageModelFacts, graph_text, write_package
+
+
+@dataclass(frozen=True)
+class TwoGraphsOptions:
+    """The options of export() for such packages."""
+
+    sharding: object
+    tokenizer: str | os.PathLike | None
+    weights: object
+    checkpoint: str | os.PathLike | None
+    check: bool
+    progress: Progress | None
 
 
 def graph_of(
@@ -56,18 +68,23 @@ def write_two_graphs(
     encoder: ExportedGraph,
     plan: object,
     facts: LanguageModelFacts,
-    *,
-    weights: object,
-    checkpoint: str | os.PathLike | None,
-    progress: Progress | None,
+    options: TwoGraphsOptions,
 ) -> Path:
-    """Writes the package; the last arguments are those of export()."""
+    """Writes the package."""
     whole = _joined(decoder, encoder)
-    (packings,) = plan_packings([(whole, plan.tensors)], weights)
-    (references,) = find_references(checkpoint, [(whole.tensors, packings)])
+    (packings,) = plan_packings([(whole, plan.tensors)], options.weights)
+    (references,) = find_references(options.checkpoint, [(whole.tensors, packings)])
     facts = replace(facts, texts={"encoder.json": graph_text(encoder.document), **facts.texts})
     return write_package(
-        path, decoder.document, whole.tensors, plan, producer(), progress, facts, packings, references=references
+        path,
+        decoder.document,
+        whole.tensors,
+        plan,
+        producer(),
+        options.progress,
+        facts,
+        packings,
+        references=references,
     )
 
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from sequence_models import END, START, VOCABULARY, greedy_answer, sequence_model, sources  # noqa: E402
-from served_requests import answers, served  # noqa: E402
+from served_requests import answers, exporter_of_families, served  # noqa: E402
 from thread_ranks import on_threads  # noqa: E402
 
 import accord  # noqa: E402
@@ -23,15 +23,7 @@ TOKENS = 20
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
     """A function that returns a family's model and package, exported on first use."""
-    folder, made = tmp_path_factory.mktemp("families"), {}
-
-    def exported(name):
-        if name not in made:
-            model = sequence_model(name)
-            made[name] = model, accord.export(model, path=folder / f"{name}.accord", sharding="auto")
-        return made[name]
-
-    return exported
+    return exporter_of_families(tmp_path_factory.mktemp("families"), sequence_model)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

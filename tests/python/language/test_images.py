@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from image_models import CONFIGURATIONS, IMAGE, greedy_answer, image_model, pixels_of, rows_of  # noqa: E402
-from served_requests import served  # noqa: E402
+from served_requests import exporter_of_families, served  # noqa: E402
 
 import accord  # noqa: E402
 
@@ -18,15 +18,7 @@ TOKENS = 12
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
     """A function that returns a family's model and package, exported on first use."""
-    folder, made = tmp_path_factory.mktemp("families"), {}
-
-    def exported(name):
-        if name not in made:
-            model = image_model(name)
-            made[name] = model, accord.export(model, path=folder / f"{name}.accord", sharding="auto")
-        return made[name]
-
-    return exported
+    return exporter_of_families(tmp_path_factory.mktemp("families"), image_model)
 
 
 def prompts(model):

@@ -1,13 +1,26 @@
-"""Requests with a source, answered by a language model on ranks that are threads."""
+"""Models with an encoder, and requests with a source, answered on ranks that are threads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from thread_ranks import on_threads
 
 import accord
+
+
+def exporter_of_families(folder: Path, make: Callable[[str], torch.nn.Module]) -> Callable[[str], tuple]:
+    """Returns a function that returns the model of a family, and its package in `folder`, exported on first use."""
+
+    @functools.cache
+    def exported(name: str) -> tuple[torch.nn.Module, Path]:
+        model = make(name)
+        return model, accord.export(model, path=folder / f"{name}.accord", sharding="auto")
+
+    return exported
 
 
 def answers(model: accord.LanguageModel, requests: Sequence[tuple]) -> list[list[list[int]]]:
