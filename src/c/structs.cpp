@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "c/answer.hpp"
+
 namespace accord::c {
 namespace {
 
