@@ -1,5 +1,7 @@
 #include "cli/python_options.hpp"
 
+#include <fmt/format.h>
+
 #include "cli/number_checks.hpp"
 
 namespace accord::cli {
@@ -28,7 +30,7 @@ PythonOptions::PythonOptions(CLI::App& command, std::span<const PythonOption> op
 std::vector<std::string> PythonOptions::words() const {
   std::vector<std::string> words;
   for (const auto& [name, value] : given_->values) {
-    if (!value.empty()) words.push_back(name + "=" + value);
+    if (!value.empty()) words.push_back(fmt::format("{}={}", name, value));
   }
   for (const auto& [name, is_set] : given_->flags) {
     if (is_set) words.push_back(name);

@@ -206,7 +206,7 @@ void Group::abort(std::string_view reason) {
     if (const std::shared_ptr<MadeFromGroup> made = entry.lock()) made->abort(reason);
 }
 
-void Group::add_made(std::weak_ptr<MadeFromGroup> made) {
+void Group::add_made(const std::weak_ptr<MadeFromGroup>& made) {
   std::optional<std::string> abort_reason;
   {
     const std::lock_guard lock(made_mutex_);

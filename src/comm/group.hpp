@@ -109,7 +109,7 @@ class Group final : public MadeFromGroup, public std::enable_shared_from_this<Gr
   std::vector<Rank> gone();
   void abort(std::string_view reason) override;
   /// abort() reaches `made` from now on, and at once if this rank has already aborted the group.
-  void add_made(std::weak_ptr<MadeFromGroup> made);
+  void add_made(const std::weak_ptr<MadeFromGroup>& made);
   void close();
   /// Keeps the windows open for `operation` as long as the result is held: close() waits for it, after it has set the
   /// state. kClosed if the group is closed.

@@ -15,8 +15,8 @@ Status failure_of(const Communicator& communicator, std::string_view operation) 
   return group.state().check(group.where(operation));
 }
 
-void add_made(const Communicator& communicator, std::weak_ptr<MadeFromGroup> made) {
-  communicator.group()->add_made(std::move(made));
+void add_made(const Communicator& communicator, const std::weak_ptr<MadeFromGroup>& made) {
+  communicator.group()->add_made(made);
 }
 
 int host_count(const Communicator& communicator) { return communicator.group()->topology().host_count(); }

@@ -32,7 +32,7 @@ const GroupOptions& options_of(const Communicator& communicator);
 Status failure_of(const Communicator& communicator, std::string_view operation);
 
 /// Communicator::abort() reaches `made` from now on, and at once if this rank has already aborted the communicator.
-void add_made(const Communicator& communicator, std::weak_ptr<MadeFromGroup> made);
+void add_made(const Communicator& communicator, const std::weak_ptr<MadeFromGroup>& made);
 
 /// Returns the number of hosts that the ranks are on.
 int host_count(const Communicator& communicator);

@@ -54,7 +54,7 @@ Status GroupStore::failure(const Status& status) const {
 Status GroupStore::set(const std::string& key, std::string_view text) { return failure(store_->set(key, text)); }
 
 Result<std::int64_t> GroupStore::raise(const std::string& key, std::int64_t by) {
-  const Result<std::int64_t> sum = store_->add(key, by);
+  Result<std::int64_t> sum = store_->add(key, by);
   if (!sum.ok()) return failure(sum.status());
   return sum;
 }

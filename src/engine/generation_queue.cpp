@@ -38,7 +38,7 @@ GenerationQueue::~GenerationQueue() {
 Result<RequestId> GenerationQueue::submit(GenerationRequest request) {
   const int samples = request.samples;
   const std::lock_guard lock(state_->mutex);  // the first event must find the request among the live ones
-  const Result<RequestId> id = model_.submit(std::move(request), [state = state_](const GenerationEvent& event) {
+  Result<RequestId> id = model_.submit(std::move(request), [state = state_](const GenerationEvent& event) {
     {
       const std::lock_guard guard(state->mutex);
       state->events.push_back(event);

@@ -34,7 +34,7 @@ struct Hello {  ///< a launcher arrives
   int nodes = 1;
   int node = -1;  ///< -1: any
   int ranks = 1;
-  std::string elastic = "";  ///< MIN:MAX; empty: it does not go on without ranks
+  std::string elastic = {};  ///< MIN:MAX; empty: it does not go on without ranks
 };
 struct Failed {  ///< one of its ranks failed; it is ending the others
   int generation = 0;

@@ -95,7 +95,7 @@ Result<std::shared_ptr<Group>> reconfigure(Group& group, std::string_view uuid, 
                            std::move(listener));
   Result<std::shared_ptr<Group>> made =
       join(request, [&](std::string_view, const std::string& mine, const OnText& on_text) {
-        const Status exchanged = meeting.exchange(mine, on_text);
+        Status exchanged = meeting.exchange(mine, on_text);
         request.deadline = connect_deadline(meeting);
         return exchanged;
       });

@@ -161,7 +161,7 @@ Status FormationMeeting::exchange(const std::string& mine, const OnText& on_text
     wait();
   }
   for (Rank r = 0; r < size(); ++r) {
-    const Status status = on_text(r, (*protocol_.texts())[static_cast<std::size_t>(r)]);
+    Status status = on_text(r, (*protocol_.texts())[static_cast<std::size_t>(r)]);
     if (status.ok()) continue;
     protocol_.fail(status);
     return status;
@@ -329,8 +329,8 @@ void FormationMeeting::check_deadline() {
   const bool waits_for_verdict = request_.rank != 0 && called_.contains(0);
   if (waits_for_verdict && Clock::now() < request_.deadline.at() + kVerdictTimeout) return;
   const std::vector<Rank> late = request_.rank == 0 ? protocol_.missing() : std::vector<Rank>{0};
-  std::vector<std::string> names;
-  for (const Rank r : late) names.push_back(named(r));
+  std::vector<std::string> names(late.size());
+  std::ranges::transform(late, names.begin(), [this](Rank r) { return named(r); });
   const std::string who = late.size() > kMaxNamed ? ranks_text(late) : fmt::format("{}", fmt::join(names, ", "));
   std::string text = fmt::format("{}: {} did not take part in time", request_.where, who);
   protocol_.fail(Status(StatusCode::kTimeout, std::move(text), late));

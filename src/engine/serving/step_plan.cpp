@@ -201,7 +201,8 @@ void StepPlan::clear() {
 }
 
 std::span<const BlockId> StepPlan::source_table(const PlannedSequence& sequence) const {
-  return std::span(blocks).subspan(static_cast<std::size_t>(sequence.first_block + sequence.block_count),
+  const std::int32_t first = sequence.first_block + sequence.block_count;
+  return std::span(blocks).subspan(static_cast<std::size_t>(first),
                                    static_cast<std::size_t>(source_blocks(sequence, block_tokens)));
 }
 

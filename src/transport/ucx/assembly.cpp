@@ -60,7 +60,8 @@ Status Assembly::accept_callers() {
         callers_.contains(hello->rank))
       continue;
     call.acknowledge();
-    callers_.emplace(hello->rank, Caller{std::move(call), *std::move(hello)});
+    const Rank rank = hello->rank;
+    callers_.emplace(rank, Caller{std::move(call), *std::move(hello)});
   }
   strangers_ = std::move(rest);
   return {};
