@@ -138,7 +138,7 @@ void Column::read_group(std::int64_t group, float* values) const {
   const float scale = scale_of_group(group, 0);
   const bool has_minimum = format_.minimum == Minimum::kPerGroup;
   const float minimum = has_minimum ? scale_of_group(group, 1) : 0.0F;
-  std::uint32_t words[kMaxWords];
+  std::uint32_t words[kMaxWords] = {};
   for (int word = 0; word < format_.group * format_.bits() / 32; ++word) {
     std::memcpy(words + word, at(groups_ + group * group_bytes_ + scale_bytes_, word), sizeof(words[word]));
   }

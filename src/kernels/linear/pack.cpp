@@ -191,7 +191,7 @@ const char* pack_codes(const QuantizedSource& source, const PackedFormat& format
   const auto number = [&](const float* values, std::int64_t at) { return values == nullptr ? 0.0F : values[at]; };
   const std::int64_t supers = format.super_groups_of(source.in), groups = format.scales_of(source.in);
   for (std::int64_t i = 0; i < supers; ++i) {
-    const float scale = source.super_scales[output * supers + i];
+    const float scale = number(source.super_scales, output * supers + i);
     const float minimum = number(source.super_minima, output * supers + i);
     if (!fits(scale, DType::kFloat16) || !fits(minimum, DType::kFloat16)) return kInexact;
     column.write_super_group(i, scale, minimum);
