@@ -127,8 +127,8 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,
     ) -> str:
-        """Returns the text of a conversation, special tokens included. Raises InvalidArgument with the template's reason
-        if it rejects the conversation.
+        """Returns the text of a conversation, special tokens included. Raises InvalidArgument with the template's
+        reason if it rejects the conversation.
 
         tools: {"type": "function", "function": {"name": ..., "description": ..., "parameters": SCHEMA}} each. Arguments
         of calls in `messages` are objects, not texts.
@@ -140,7 +140,7 @@ class ChatTemplate:
 
     @functools.cached_property
     def takes_tools(self) -> bool:
-        """Whether the names of tools reach the model."""
+        """True if the names of tools reach the model."""
         probe = {"name": "probe_of_tools", "description": "", "parameters": {"type": "object", "properties": {}}}
         try:
             text = self.render([{"role": "user", "content": ""}], tools=[{"type": "function", "function": probe}])

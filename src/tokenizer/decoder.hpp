@@ -10,7 +10,7 @@
 
 namespace accord::tokenizer {
 
-/// Whether the decoders before have joined all tokens into one text.
+/// kYes: the decoders before have joined all tokens into one text.
 enum class Joined : std::uint8_t { kNo, kYes };
 
 class Decoder {

@@ -215,9 +215,8 @@ class _Lockstep:
             self.inputs = [(*given, one) for given, one in zip(self.inputs, states, strict=True)]
         if sequences[0].rows is not None:
             places = torch.cat([sequence.index for sequence in sequences])
-            at = [torch.arange(length) + at * length for at in range(len(sequences))] + self.indices
             self.inputs = [
-                (*given, sequences[0].rows, places[index]) for given, index in zip(self.inputs, at, strict=True)
+                (*given, sequences[0].rows, places[index]) for given, index in zip(self.inputs, rows, strict=True)
             ]
         tokens, _, wanted, *_ = (node.meta["val"].shape[0].node.expr for node in traced.inputs)
         self.symbols = {tokens, wanted}

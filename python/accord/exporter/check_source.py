@@ -45,8 +45,8 @@ def _compare(kind: str, given: torch.Tensor, right: torch.Tensor, what: str, sou
     error = float((given.float() - right.float()).norm() / right.float().norm().clamp(min=1e-20))
     if not error <= tolerance:
         raise ExportError(
-            f"{kind}: the exported encoder gives other {what} than the model, by {error:.2g} of their norm, for a source "
-            f"of shape {list(source.shape)}. Mend the model, or leave this check out by check=False"
+            f"{kind}: the exported encoder gives other {what} than the model, by {error:.2g} of their norm, for a "
+            f"source of shape {list(source.shape)}. Mend the model, or leave this check out by check=False"
         )
 
 

@@ -192,7 +192,7 @@ class _Attend:
         if module in self.in_encoder or module in self.crossing:
             _check_options(module, options)
         if module in self.in_encoder:
-            return _bidirectional(module, query, key, value, attention_mask, scaling, position_bias), None
+            return attend_to_all_rows(module, query, key, value, attention_mask, scaling, position_bias), None
         if module in self.crossing:
             return self._cross(query, key, value, scaling), None
         if self.of_decoder is None:
@@ -238,7 +238,9 @@ def is_crossing(name: str) -> bool:
     return name.rpartition(".")[2] in CROSS_ATTENTIONS
 
 
-def _bidirectional(module, query, key, value, attention_mask, scaling, position_bias) -> torch.Tensor:
+def attend_to_all_rows(module, query, key, value, attention_mask, scaling=None, position_bias=None) -> torch.Tensor:
+    """Attention of all rows of an encoder to all of them. The arguments are those of transformers' attention functions.
+    Raises ExportError if the encoder makes a mask."""
     if attention_mask is not None:
         raise ExportError(f"{type(module).__name__}: the encoder makes a mask of its own, which no engine knows")
     output = torch.nn.functional.scaled_dot_product_attention(

@@ -1,4 +1,4 @@
-"""Traces, checks and writes packages with two graphs, which share their weights: a language model's and its encoder's."""
+"""Traces, checks and writes packages of two graphs that share weights: a language model's and its encoder's."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from accord.exporter.encoder_decoder import without_mask
+from accord.exporter.encoder_decoder import attend_to_all_rows, without_mask
 from accord.exporter.language_model import (
     MOST_TOKENS,
     Attention,
@@ -51,8 +51,8 @@ def check_kind(model: torch.nn.Module) -> None:
     """Raises ExportError if engines do not know how the model reads images."""
     if _projector_name(model) is None:
         raise ExportError(
-            f"{type(model).__name__}: engines do not know how it reads images; they know {', '.join(sorted(PROJECTORS))}. "
-            "Its language model alone can be exported"
+            f"{type(model).__name__}: engines do not know how it reads images; they know "
+            f"{', '.join(sorted(PROJECTORS))}. Its language model alone can be exported"
         )
 
 
@@ -178,12 +178,7 @@ def image_steps_of(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 
 def _to_all_patches(module, query, key, value, attention_mask, scaling=None, **_):
-    if attention_mask is not None:
-        raise ExportError(f"{type(module).__name__}: the encoder makes a mask of its own, which no engine knows")
-    output = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
-    )
-    return output.transpose(1, 2).contiguous(), None
+    return attend_to_all_rows(module, query, key, value, attention_mask, scaling), None
 
 
 @contextlib.contextmanager

@@ -133,7 +133,8 @@ def write_package(
     """Writes the package at `path` (NAME.accord), in the way described at placed_at(). `part`: the program of which
     the package is one rank's part. `references`: tensors that stay in other files and are not packed; files below
     `root` (by default the folder that contains the package) are referred to by relative paths. `structure`: the
-    model's calling convention. `texts`: files that are not those of a language model, by name. Raises ExportError, also if the disk is full and if no engine would load the package."""
+    model's calling convention. `texts`: files that are not those of a language model, by name. Raises ExportError, also
+    if the disk is full and if no engine would load the package."""
     references = references or {}
     own = {name: tensor for name, tensor in tensors.items() if name not in references}
     files = _place(own, plan.tensors, packings or {})

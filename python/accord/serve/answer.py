@@ -111,7 +111,7 @@ class Choice:
                     piece.finish = "tool_calls"
 
     def _is_hidden(self, token: int) -> bool:
-        """Whether a token is special, and not one that calls of tools consist of."""
+        """True for a special token that calls of tools do not consist of."""
         if self._parser is None or self._tokenizer.bytes_of(token) is not None:
             return False
         return self._tokenizer.token_of(token) not in self._parser.special_texts

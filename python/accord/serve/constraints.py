@@ -1,4 +1,4 @@
-"""What answers must match: `response_format` and `structured_outputs`."""
+"""Restrictions of answers: `response_format` and `structured_outputs`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The ranks of an encoder: rank 0 receives texts as tokens, all ranks compute their embeddings together, and rank 0 sends
-them back.
+"""The ranks of an encoder: rank 0 receives texts as tokens, all ranks compute their embeddings together, and rank 0
+sends them back.
 
 Before each run, rank 0 broadcasts the sizes of the batch and then its tokens. While there is nothing to do, it
 broadcasts sizes of 0 every half second, so that no rank waits for longer than a collective may take.

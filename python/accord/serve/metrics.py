@@ -17,7 +17,7 @@ _NEXT_TOKEN = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 
 
 class _RankProcesses:
-    """What the kernel says of the ranks' processes, whenever the metrics are read. `processes`: their ids by rank."""
+    """The kernel's figures of the ranks' processes, whenever the metrics are read. `processes`: their ids by rank."""
 
     def __init__(self, processes: Mapping[int, int]):
         self._processes = processes

@@ -93,7 +93,7 @@ class ResponseFormat(Body):
 
 
 class StructuredOutputs(Body):
-    """What answers must match, as vLLM's users write it: one of these."""
+    """A restriction of answers, as vLLM's users write it: one of these."""
 
     json_: dict[str, Any] | str | None = Field(None, alias="json")
     json_object: bool | None = None

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import accord
 from accord.engines.loading import load
@@ -41,9 +40,8 @@ class WorkerOptions:
 class _Leader:
     """Rank 0's side of the connection."""
 
-    def __init__(self, model: accord.LanguageModel, package: Path, link: BlockingLink):
+    def __init__(self, model: accord.LanguageModel, link: BlockingLink):
         self._model = model
-        self._package = package
         self._queue = model.queue()
         self._link = link
         self._sending = threading.Lock()
@@ -79,8 +77,7 @@ class _Leader:
     @functools.cached_property
     def _masks(self) -> Masks:
         """Created for the first request that needs it: that takes up to a second."""
-        tokenizer = accord.Tokenizer.load(self._package / "tokenizer.json")
-        return Masks(tokenizer, self._model.vocabulary, self._model.stop_tokens)
+        return Masks(self._model.tokenizer, self._model.vocabulary, self._model.stop_tokens)
 
     def _send(self, message: dict) -> None:
         with self._sending:
@@ -161,7 +158,7 @@ def main() -> int:
         link.send({"failed": str(error)})  # from any rank: the first one to end ends the others
         return 1
     if model.leads:
-        return _Leader(model, Path(options.package), link).run()
+        return _Leader(model, link).run()
     link.close()
     try:
         model.follow()

@@ -223,7 +223,7 @@ def test_an_encoder_that_changes_its_numbers_is_refused(tmp_path, monkeypatch):
     """The check before a package is written compares the encoder with the model."""
     from accord.exporter import encoder_decoder
 
-    original = encoder_decoder._bidirectional
-    monkeypatch.setattr(encoder_decoder, "_bidirectional", lambda *given: original(*given) * 1.01)
+    original = encoder_decoder.attend_to_all_rows
+    monkeypatch.setattr(encoder_decoder, "attend_to_all_rows", lambda *given: original(*given) * 1.01)
     with pytest.raises(accord.ExportError, match="the exported encoder gives other keys of decoder layer 0"):
         accord.export(sequence_model("bart"), path=tmp_path / "model.accord")

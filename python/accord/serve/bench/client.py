@@ -91,7 +91,7 @@ class Client:
         return json.loads(b"".join(parts))
 
     async def stream(self, path: str, body: dict, begin: float | None = None) -> Outcome:
-        """Sends a request and reads its answer. `begin`: when it was due, if not now. Errors are part of the outcome."""
+        """Sends a request and reads its answer, errors included. `begin`: when it was due, if not now."""
         outcome = Outcome(time.monotonic() if begin is None else begin)
         try:
             async with asyncio.timeout(self._timeout):

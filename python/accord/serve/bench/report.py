@@ -59,7 +59,7 @@ def _distribution(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def summary(measurement: Measurement) -> dict:
-    """Returns a measurement as JSON has it. Times are seconds. Rates count from the first request to the last answer."""
+    """Returns a measurement for JSON. Times are seconds. Rates count from the first request to the last answer."""
     good = [outcome for outcome in measurement.outcomes if not outcome.error]
     errors = collections.Counter(outcome.error for outcome in measurement.outcomes if outcome.error)
     begin = min((outcome.begin for outcome in measurement.outcomes), default=0.0)
