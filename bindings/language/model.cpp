@@ -131,7 +131,7 @@ encoder makes rows of them.
 Options: max_new_tokens, temperature (0: the best token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
 frequency_penalty, biases (token -> number that is added to its logit), seed, stop_tokens, stop_sequences, samples,
 logprobs (how many of the best tokens to return), mask (a callable: (sample, tokens so far) -> bytes in which bit t % 8
-of byte t // 8 allows token t, called by another thread), priority; and to resume a sample of an earlier request,
+of byte t // 8 allows token t, called by another thread), priority, adapter (a name among adapters); and to resume a sample of an earlier request,
 first_sample (its index) and generated (how many of its tokens end the prompt). Equal seeds give equal tokens, whatever
 else is in the batch and on any number of ranks.
 
@@ -201,6 +201,9 @@ NotFound if the package has no tokenizer, or no chat format for messages.)")
       .def_prop_ro(
           "start_tokens", [](ModelHandle& self) { return std::vector<TokenId>(self.use().start_tokens()); },
           "The tokens that an answer begins with, as listed in the package; none without an encoder.")
+      .def_prop_ro(
+          "adapters", [](ModelHandle& self) { return std::vector<std::string>(self.use().adapters()); },
+          "The names of the adapters in the package, which requests may choose.")
       .def_prop_ro(
           "cache_bytes", [](ModelHandle& self) { return self.use().cache_bytes(); },
           "Bytes of the cache; bytes that were never written use no memory.")

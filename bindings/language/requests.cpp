@@ -66,6 +66,9 @@ const std::map<std::string, Option>& options_by_name() {
       {"generated", {kWhole, [](GenerationRequest& r, nb::handle v) { r.generated = nb::cast<int>(v); }}},
       {"mask",
        {"a callable or None", [](GenerationRequest& r, nb::handle v) { r.sampling.mask = token_mask_argument(v); }}},
+      {"adapter",
+       {"a text or None",
+        [](GenerationRequest& r, nb::handle v) { r.adapter = nb::cast<std::optional<std::string>>(v).value_or(""); }}},
       {"source",
        {"token ids, or arrays",
         [](GenerationRequest& r, nb::handle v) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -76,6 +77,7 @@ struct GenerationRequest {
   /// images (LanguageModel::source_token()), the prompt has as many of these tokens as the encoder makes rows; a prompt
   /// without them has no source.
   std::vector<SourceTensor> source = {};
+  std::string adapter = {};  ///< the name of one of LanguageModel::adapters(); empty: the model itself
   SamplingOptions sampling = {};
   std::optional<int> max_new_tokens = {};  ///< absent: as many as fit into the context and the cache
   std::vector<TokenId> stop_tokens = {};   ///< the end of sequence, and others

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "accord/engine.hpp"
 #include "accord/generation.hpp"
@@ -106,6 +108,8 @@ class LanguageModel {
   std::int32_t max_source() const;
   /// The tokens that an answer begins with, as listed in the package; none without an encoder.
   const std::vector<TokenId>& start_tokens() const;
+  /// The names of the adapters in the package, which requests may choose.
+  const std::vector<std::string>& adapters() const;
   std::size_t cache_bytes() const;
   /// The package's tokenizer.json; nullopt if it has none.
   const std::optional<std::string>& tokenizer_json() const;

@@ -65,6 +65,7 @@ from accord.communicator import (
 from accord.tokenizer import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 
 if TYPE_CHECKING:
+    from accord.adapters.export import export_adapters
     from accord.checkpoints.export import export_checkpoint
     from accord.engines.comparison import Comparison, compare
     from accord.engines.loading import load
@@ -144,6 +145,7 @@ __all__ = [
     "compile",
     "distributed_context",
     "export",
+    "export_adapters",
     "export_checkpoint",
     "export_encoder",
     "export_gguf",
@@ -180,6 +182,7 @@ _ON_FIRST_USE = {
     "compile": "accord.jit.modules",
     "distributed_context": "accord.jit.bound_engine",
     "export": "accord.exporter.export",
+    "export_adapters": "accord.adapters.export",
     "export_checkpoint": "accord.checkpoints.export",
     "export_encoder": "accord.exporter.sentence_encoder",
     "export_gguf": "accord.gguf.export",

@@ -64,6 +64,7 @@ Result<TextRequest> request_of(const accord_text_request_t* given, std::string_v
   if (read.max_new_tokens != 0) request.options.max_new_tokens = read.max_new_tokens;
   if (read.samples != 0) request.options.samples = read.samples;
   request.options.priority = read.priority;
+  if (read.adapter != nullptr) request.options.adapter = read.adapter;
   return request;
 }
 

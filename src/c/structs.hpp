@@ -74,7 +74,7 @@ template <typename Struct>
 inline constexpr bool kIsWithoutPadding = std::has_unique_object_representations_v<Struct>;
 template <>
 inline constexpr bool kIsWithoutPadding<accord_text_request_t> = sizeof(accord_text_request_t) ==
-                                                                 7 * 8 + 4 * sizeof(int32_t) + 4 * sizeof(double);
+                                                                 8 * 8 + 4 * sizeof(int32_t) + 4 * sizeof(double);
 
 /// A struct that claims to be larger than this is considered uninitialized, and is not read.
 inline constexpr std::size_t kMaxStructBytes = 4096;

@@ -222,6 +222,7 @@ std::int32_t LanguageModel::max_source() const { return state_->model->limits().
 const std::vector<TokenId>& LanguageModel::start_tokens() const {
   return state_->engine->model().language_model->start_tokens;
 }
+const std::vector<std::string>& LanguageModel::adapters() const { return state_->model->limits().adapters; }
 std::size_t LanguageModel::cache_bytes() const { return state_->model->cache_bytes(); }
 const std::optional<std::string>& LanguageModel::tokenizer_json() const {
   return state_->engine->model().tokenizer_json;

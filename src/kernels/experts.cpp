@@ -29,21 +29,35 @@ std::optional<BadId> group_by_expert(const void* ids, DType id_dtype, std::int64
 
 void combine_experts(const CombineCall& call, std::int64_t first, std::int64_t last) {
   constexpr std::int64_t kBlock = 1024;
+  const RowKernel widen = convert_row_kernel(call.y.dtype, DType::kFloat32);
   const RowKernel round = convert_row_kernel(DType::kFloat32, call.y.dtype);
+  const auto place_of = [&](std::int64_t choice) { return call.place == nullptr ? choice : call.place[choice]; };
+  const auto is_skipped = [&](std::int64_t choice) {
+    const std::int64_t place = place_of(choice);
+    return place < call.first_place || place >= call.last_place;
+  };
   const auto element = static_cast<std::int64_t>(size_of(call.y.dtype));
   for (std::int64_t row = first; row < last; ++row) {
+    const std::int64_t choice = row * call.top_k, end = choice + call.top_k;
+    std::int64_t used = 0;
+    for (std::int64_t j = choice; j < end; ++j) used += !is_skipped(j);
+    if (call.adds && used == 0) continue;
     for (std::int64_t begin = 0; begin < call.width; begin += kBlock) {
       const std::int64_t count = std::min(kBlock, call.width - begin);
+      std::byte* const y = static_cast<std::byte*>(call.y.data) + (row * call.y.stride + begin) * element;
       float sums[kBlock] = {};
-      for (std::int64_t j = row * call.top_k; j < (row + 1) * call.top_k; ++j) {
-        const std::int64_t place = call.place == nullptr ? j : call.place[j];
-        if (place < call.first_place || place >= call.last_place) continue;
-        const float* const x = call.x + place * call.width + begin;
-        const float weight = call.weights[j];
+      if (call.adds) {
+        const void* const earlier = y;
+        widen(&earlier, sums, count, {});
+      }
+      for (std::int64_t j = choice; j < end; ++j) {
+        if (is_skipped(j)) continue;
+        const float* const x = call.x + place_of(j) * call.width + begin;
+        const float weight = call.weights == nullptr ? 1.0F : call.weights[j];
         for (std::int64_t i = 0; i < count; ++i) sums[i] += weight * x[i];
       }
       const void* const from = sums;
-      round(&from, static_cast<std::byte*>(call.y.data) + (row * call.y.stride + begin) * element, count, {});
+      round(&from, y, count, {});
     }
   }
 }

@@ -28,11 +28,12 @@ std::optional<BadId> group_by_expert(const void* ids, DType id_dtype, std::int64
 /// once. Skips choices whose place is outside [first_place, last_place).
 struct CombineCall {
   std::int64_t rows = 0, top_k = 0, width = 0;
-  const float* weights = nullptr;       ///< [rows, top_k]
+  const float* weights = nullptr;       ///< [rows, top_k]; null: all are 1
   const std::int64_t* place = nullptr;  ///< [rows, top_k]; null: each choice uses its own position
   std::int64_t first_place = 0, last_place = std::numeric_limits<std::int64_t>::max();
   const float* x = nullptr;  ///< [choices, width]
   Rows y;                    ///< [rows, width]
+  bool adds = false;         ///< to the values that y has; rows without choices stay as they are
 };
 /// Computes rows [first, last) of the call. Allocates nothing.
 void combine_experts(const CombineCall& call, std::int64_t first, std::int64_t last);

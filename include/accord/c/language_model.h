@@ -73,10 +73,11 @@ typedef struct accord_text_request {
   double top_p;           /* sample from the best tokens that together have this probability; 0: all */
   double min_p;           /* sample from tokens with at least this fraction of the best token's probability; 0: all */
   double repetition_penalty; /* divides the logits of tokens already seen; 0: 1 */
+  const char* adapter;       /* the name of an adapter in the package; null: the model itself */
 } accord_text_request_t;
 
 #define ACCORD_TEXT_REQUEST_INIT \
-  { sizeof(accord_text_request_t), NULL, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(accord_text_request_t), NULL, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL }
 
 /* The text of one request as it arrives. Used by one thread at a time. It keeps its model alive until it has returned
  * its last event. */

@@ -10,6 +10,8 @@ ARGUMENTS = {
     "str group_name",
     "_c10d_functional.broadcast.default": "Tensor input, int src, str group_name",
     "_c10d_functional.reduce_scatter_tensor.default": "Tensor input, str reduce_op, int group_size, str group_name",
+    "accord.adapted_linear.default": "Tensor input, Tensor weight, Tensor down, Tensor up, Tensor adapters, "
+    "Tensor? bias=None",
     "accord.attention.default": "Tensor query, Tensor key, Tensor? value, int layer, float scale, int window=0, "
     "float softcap=0.0, Tensor? sinks=None, Tensor? slopes=None, int value_dim=0, int chunk=0, "
     "Tensor? biases=None",
@@ -125,8 +127,8 @@ ARGUMENTS = {
     "aten.where.self": "Tensor condition, Tensor self, Tensor other",
 }
 
-# Ops that only finished graphs have: they use the cache of an engine, which PyTorch has not.
-ONLY_IN_ENGINES = {"accord.cache_source.default", "accord.cross_attention.default"}
+# Ops that only finished graphs have. PyTorch has neither the cache of an engine nor adapters that rows choose.
+ONLY_IN_ENGINES = {"accord.adapted_linear.default", "accord.cache_source.default", "accord.cross_attention.default"}
 
 # Arguments that say where and how torch keeps a tensor. Values of an engine are dense and on its device, so these
 # have no meaning there. padding_idx, scale_grad_by_freq and sparse concern gradients, implicit concerns vmap, and

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 
 LINEAR = "aten.linear.default"
+ADAPTED_LINEAR = "accord.adapted_linear.default"
 EMBEDDING = "aten.embedding.default"
 EXPERTS = "accord.experts.default"
 HEAD_LINEAR = "accord.head_linear.default"
 DIVIDED = {
     LINEAR: ("weight", "bias"),
+    ADAPTED_LINEAR: ("weight", "bias", "down", "up"),
     EMBEDDING: ("weight",),
     EXPERTS: ("up", "gate", "down"),
     HEAD_LINEAR: ("weight",),
@@ -264,6 +266,9 @@ def _argument_dim(op: str, argument: str, style: str) -> int | None:
         return _expert_dim(style, argument == "down")
     if argument == "bias":
         return 0 if style == "column" else None
+    if argument in ("down", "up"):  # [adapters, rank, in] and [adapters, out, rank]
+        own, dim = {"down": ("row", 2), "up": ("column", 1)}[argument]
+        return dim if style == own else None
     return _weight_dim(style, op == EMBEDDING)
 
 

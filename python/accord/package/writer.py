@@ -1,9 +1,7 @@
 """Writes an engine package: a directory NAME.accord that is created completely or not at all. The format is described
 in docs/engine-format.md.
 
-All files are written into a temporary directory beside the destination (weights granule by granule, with a hash of
-each), synced, and the directory is then renamed. The safetensors files are not written with the safetensors library,
-which would hold all tensors in memory at once.
+All files are written into a temporary directory beside the destination, synced, and the directory is then renamed.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import struct
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,20 +21,24 @@ from pathlib import Path
 import torch
 import xxhash
 
-from accord.graph.builder import DTYPES
 from accord.graph.errors import ExportError
 from accord.package.call_structure import CallStructure
-from accord.package.checkpoint_files import SAFETENSORS_DTYPES, Reference
+from accord.package.checkpoint_files import Reference
 from accord.package.loading import check_loads
 from accord.package.progress import Progress
-from accord.package.sharding import ShardingPlan, TensorSharding, rule_entry
-from accord.package.weights import PackedTensor, Packing
+from accord.package.sharding import ShardingPlan, rule_entry
+from accord.package.weight_files import (
+    FORMAT,
+    PlacedTensor,
+    place_tensors,
+    tensor_entry,
+    write_file,
+    write_weight_files,
+)
+from accord.package.weights import Packing
 
-FORMAT = "accord-package"
 PROGRAM_FORMAT = "accord-program"  # several packages and PyTorch partitions: program.py
 FORMAT_VERSION = 2
-GRANULE_BYTES = 1 << 20  # for tensors that are not sharded
-FILE_BYTES = 4 << 30  # a weights file that reaches this size is followed by another
 
 
 @dataclass(frozen=True)
@@ -49,70 +50,6 @@ class LanguageModelFacts:
     texts: dict[str, bytes]  # file name -> contents: tokenizer.json, chat_format.json, encoder.json
     start_tokens: list[int] | None = None  # with an encoder that all tokens attend to: a sequence begins with them
     source_token: int | None = None  # with an encoder of images: it stands for a row of the encoder's output
-
-
-@dataclass
-class _Placed:
-    """A tensor and its location in its file's data."""
-
-    name: str
-    tensor: torch.Tensor
-    sharding: TensorSharding | None
-    begin: int
-    packed: PackedTensor | None = None
-
-    @property
-    def bytes(self) -> int:
-        if self.packed:
-            return self.packed.units * self.packed.unit_bytes()
-        return self.tensor.numel() * self.tensor.element_size()
-
-    def stored(self) -> tuple[str, list[int]]:
-        """Returns the dtype and shape in the file. A tensor divided into equal units is stored as [units, ...shape
-        with its sharded dimension reduced to one unit]; if the last unit is shorter, as a flat list of all elements;
-        a packed tensor as its bytes."""
-        if self.packed:
-            return "U8", [self.packed.units, self.packed.unit_bytes()]
-        dtype, shape = SAFETENSORS_DTYPES[DTYPES[self.tensor.dtype]], list(self.tensor.shape)
-        if self.sharding is None:
-            return dtype, shape
-        units, rest = divmod(shape[self.sharding.dim], self.sharding.unit)
-        if rest:
-            return dtype, [self.tensor.numel()]
-        shape[self.sharding.dim] = self.sharding.unit
-        return dtype, [units, *shape]
-
-    def granule_bytes(self) -> int:
-        if self.sharding is None:
-            return GRANULE_BYTES
-        if self.packed:
-            return self.packed.unit_bytes()
-        return self.bytes // self.tensor.shape[self.sharding.dim] * self.sharding.unit
-
-    def granules(self):
-        """Yields the bytes of each granule, in order."""
-        if self.sharding is not None:
-            pieces = self.tensor.split(self.sharding.unit, dim=self.sharding.dim)
-            yield from self.packed.packed_units() if self.packed else map(_bytes_of, pieces)
-            return
-        (flat,) = self.packed.packed_units() if self.packed else (_bytes_of(self.tensor),)
-        for begin in range(0, self.bytes, GRANULE_BYTES):
-            yield flat[begin : begin + GRANULE_BYTES]
-
-    def in_words(self) -> str:
-        """Describes the layout for readers of the file that do not use accord."""
-        words = "x".join(map(str, self.tensor.shape))
-        if self.sharding:
-            words += f", cut along dimension {self.sharding.dim} in units of {self.sharding.unit}"
-            words += "" if self.packed else ": concatenate the first dimension's slices along it"
-        if self.packed:
-            words += f", each packed as {self.packed.packing.type} for products; the manifest tells how"
-        return words
-
-
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    """Returns the tensor's elements in row-major order, without a copy if they already have it."""
-    return memoryview(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
 def write_package(
@@ -137,8 +74,8 @@ def write_package(
     if the disk is full and if no engine would load the package."""
     references = references or {}
     own = {name: tensor for name, tensor in tensors.items() if name not in references}
-    files = _place(own, plan.tensors, packings or {})
-    stayed = [_Placed(name, tensors[name], plan.tensors.get(name), one.offset) for name, one in references.items()]
+    files = place_tensors(own, plan.tensors, packings or {})
+    stayed = [PlacedTensor(name, tensors[name], plan.tensors.get(name), one.offset) for name, one in references.items()]
     with placed_at(path) as folder:
         total = sum(placed.bytes for file in files for placed in file)
         free = shutil.disk_usage(folder).free
@@ -192,31 +129,10 @@ def is_package(path: Path) -> bool:
     return not path.is_symlink() and isinstance(manifest, dict) and manifest.get("format") in (FORMAT, PROGRAM_FORMAT)
 
 
-def _place(
-    tensors: Mapping[str, torch.Tensor], shardings: Mapping[str, TensorSharding], packings: Mapping[str, Packing]
-) -> list[list[_Placed]]:
-    """Distributes the tensors over as many files as needed. Packed tensors, in multiples of 64 bytes, come first,
-    then larger elements before smaller ones, so that all are aligned without gaps."""
-    files: list[list[_Placed]] = [[]]
-    begin = 0
-    for name in sorted(tensors, key=lambda name: -64 if name in packings else -tensors[name].element_size()):
-        tensor, sharding = tensors[name], shardings.get(name)
-        if tensor.numel() == 0:
-            raise ExportError(f'tensor "{name}" is empty ({list(tensor.shape)}); an engine has no use for it')
-        packed = PackedTensor(tensor, packings[name], sharding) if name in packings else None
-        placed = _Placed(name, tensor, sharding, begin, packed)
-        if files[-1] and begin + placed.bytes > FILE_BYTES:
-            files.append([])
-            placed.begin = begin = 0
-        files[-1].append(placed)
-        begin += placed.bytes
-    return [file for file in files if file]
-
-
 def _write_files(
     folder: Path,
     graph: dict,
-    files: list[list[_Placed]],
+    files: list[list[PlacedTensor]],
     outside: tuple[list[dict], list[dict]],
     plan: ShardingPlan,
     producer: str,
@@ -228,43 +144,16 @@ def _write_files(
 ) -> None:
     entries = []
     for name, contents in {"graph.json": graph_text(graph), **texts}.items():
-        _write(folder / name, contents)
+        write_file(folder / name, contents)
         entries.append({"name": name, "size": len(contents), "sha256": hashlib.sha256(contents).hexdigest()})
-    tensors = []
-    total = sum(placed.bytes for file in files for placed in file)
-    done = 0
-    for number, file in enumerate(files, 1):
-        name = f"weights-{number:05}.safetensors"
-        header = _safetensors_header(file)
-        with open(folder / name, "xb") as out:
-            out.write(header)
-            for placed in file:
-                hashes = []
-                for granule in placed.granules():
-                    out.write(granule)
-                    hashes.append(xxhash.xxh3_64_hexdigest(granule))
-                    done += len(granule)
-                    if progress:
-                        progress(done, total)
-                tensors.append(_tensor_entry(placed, name, len(header), hashes))
-            size = out.tell()
-            out.flush()
-            os.fsync(out.fileno())
-        entries.append(
-            {
-                "name": name,
-                "size": size,
-                "header_size": len(header),
-                "header_sha256": hashlib.sha256(header).hexdigest(),
-            }
-        )
+    weight_files, tensors = write_weight_files(folder, "weights", files, progress)
     manifest = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "producer": producer,
         "groups": plan.groups,
         "rules": [rule_entry(rule) for rule in plan.rules],
-        "files": entries + outside[0],
+        "files": entries + weight_files + outside[0],
         "tensors": tensors + outside[1],
     }
     if language_model:
@@ -289,8 +178,8 @@ def graph_text(document: dict) -> bytes:
 def write_manifest(folder: Path, manifest: dict) -> None:
     """Writes manifest.json and its hash, which are the last files."""
     manifest_bytes = (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
-    _write(folder / "manifest.json", manifest_bytes)
-    _write(folder / "manifest.sha256", (hashlib.sha256(manifest_bytes).hexdigest() + "\n").encode())
+    write_file(folder / "manifest.json", manifest_bytes)
+    write_file(folder / "manifest.sha256", (hashlib.sha256(manifest_bytes).hexdigest() + "\n").encode())
     _sync_directory(folder)
 
 
@@ -306,7 +195,7 @@ def file_facts(path: Path) -> tuple[int, str]:
 
 
 def _entries_outside(
-    package: Path, root: Path, placed: list[_Placed], references: Mapping[str, Reference]
+    package: Path, root: Path, placed: list[PlacedTensor], references: Mapping[str, Reference]
 ) -> tuple[list[dict], list[dict]]:
     """Returns the manifest's entries for the files of a checkpoint, and for the tensors that stay in them."""
     names: dict[Path, str] = {}
@@ -317,49 +206,8 @@ def _entries_outside(
             names[file.path] = f"checkpoint-{len(names) + 1:05}.safetensors"
             files.append(file.entry(names[file.path], package, root))
         hashes = [xxhash.xxh3_64_hexdigest(granule) for granule in one.granules()]
-        tensors.append(_tensor_entry(one, names[file.path], 0, hashes))
+        tensors.append(tensor_entry(one, names[file.path], 0, hashes))
     return files, tensors
-
-
-def _safetensors_header(file: list[_Placed]) -> bytes:
-    """Returns length and JSON, padded with spaces to a multiple of 64 bytes, as safetensors allows. __metadata__ says
-    how the sharded tensors are put together again."""
-    metadata = {"format": FORMAT}
-    entries = {}
-    for placed in file:
-        if placed.sharding or placed.packed:
-            metadata[f"stored:{placed.name}"] = placed.in_words()
-        dtype, shape = placed.stored()
-        entries[placed.name] = {
-            "dtype": dtype,
-            "shape": shape,
-            "data_offsets": [placed.begin, placed.begin + placed.bytes],
-        }
-    text = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
-    text += b" " * (-(len(text) + 8) % 64)
-    return struct.pack("<Q", len(text)) + text
-
-
-def _tensor_entry(placed: _Placed, file: str, header_size: int, hashes: list[str]) -> dict:
-    entry = {"name": placed.name, "dtype": DTYPES[placed.tensor.dtype], "shape": list(placed.tensor.shape)}
-    if placed.sharding:
-        entry["sharding"] = placed.sharding.entry()
-    if placed.packed:
-        entry["packed"] = placed.packed.packing.entry(placed.packed.error())
-    return {
-        **entry,
-        "file": file,
-        "offset": header_size + placed.begin,
-        "granule_bytes": placed.granule_bytes(),
-        "xxh3": hashes,
-    }
-
-
-def _write(path: Path, contents: bytes) -> None:
-    with open(path, "xb") as out:
-        out.write(contents)
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def _sync_directory(path: Path) -> None:

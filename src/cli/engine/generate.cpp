@@ -181,6 +181,7 @@ void add_model_options(CLI::App& command, GenerateOptions& options) {
 
 void add_sampling_options(CLI::App& command, GenerateOptions& options) {
   SamplingOptions& sampling = options.request.options.sampling;
+  command.add_option("--adapter", options.request.options.adapter, "The name of an adapter in the package [none]");
   command
       .add_option("--max-new-tokens", options.request.options.max_new_tokens,
                   "Maximum number of tokens in an answer [as many as the context holds]")

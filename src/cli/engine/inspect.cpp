@@ -44,6 +44,7 @@ void print_package(const Json& json) {
   }
   fmt::print("weights   {} tensors, {}, of which {} are divided\n", json["tensors"].dump(),
              size_text(json["weight_bytes"]), size_text(json["sharded_bytes"]));
+  for (const Json& name : json["adapters"]) fmt::print("adapter   {}\n", name.get<std::string>());
   for (const Json& path : json["references"]) fmt::print("refers to {}\n", path.get<std::string>());
   for (const Json& tensor : json["quantized"]) {
     const Json& error = tensor["error"];

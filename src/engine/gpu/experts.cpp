@@ -156,14 +156,14 @@ void add_expert_product(Preparation& op, const ExpertLayer& layer, const Sorting
   });
 }
 
-void add_combination(Preparation& op, const Tensor& weights, const Sorting& sorting, const Tensor& made,
-                     const Tensor& output) {
-  op.step([=](const Execution& execution) {
+void add_combination(Preparation& op, const ExpertsCall& call, const Sorting& sorting, const Tensor& made) {
+  op.step([sorting, made, output = call.y, weights = call.weights, adds = call.adds](const Execution& execution) {
     CombineChoices kernel;
     kernel.rows = output.size(0);
-    kernel.top_k = weights.size(1);
+    kernel.top_k = sorting.ids.size(1);
     kernel.width = output.size(1);
-    kernel.weights = execution.data<const float>(weights);
+    if (weights) kernel.weights = execution.data<const float>(*weights);
+    kernel.adds = adds;
     kernel.places = execution.data<const std::int64_t>(sorting.places);
     kernel.results = execution.data<const float>(made);
     kernel.y = execution.address(output);
@@ -255,7 +255,7 @@ Status add_experts(Preparation& op, const ExpertsCall& call) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor made, op.scratch(DType::kFloat32, {choices, call.y.size(1)}));
   ACCORD_RETURN_IF_ERROR(add_inner_values(op, experts, sorting, rows, inner));
   add_expert_product(op, down, sorting, inner, made);
-  add_combination(op, call.weights, sorting, made, call.y);
+  add_combination(op, call, sorting, made);
   return Status();
 }
 

@@ -22,6 +22,8 @@ inline constexpr std::string_view kCachedAttention = "accord.attention.default";
 inline constexpr std::string_view kCacheSource = "accord.cache_source.default";
 /// Attention to all rows of the source of each sequence.
 inline constexpr std::string_view kCrossAttention = "accord.cross_attention.default";
+/// A linear layer and the adapters that its rows may choose.
+inline constexpr std::string_view kAdaptedLinear = "accord.adapted_linear.default";
 /// A product with a matrix for each head.
 inline constexpr std::string_view kHeadLinear = "accord.head_linear.default";
 /// Layers that keep a state for each sequence.

@@ -28,7 +28,8 @@ struct ExpertProducts {
   Arithmetic up_arithmetic = Arithmetic::kFloat32, down_arithmetic = Arithmetic::kFloat32;
   std::int64_t first_expert = 0;  // this rank's first
   std::int64_t in_all = 0;        // experts of all ranks
-  Tensor input, weights, y;
+  Tensor input, y;
+  std::optional<Tensor> weights;      // of the choices; without them, all are 1
   Tensor first;                       // [experts + 1], as in ExpertGroups: where the rows of each expert begin
   Tensor rows, inner_rows;            // prepared rows, [choices, bytes of one row]
   Tensor inner, made;                 // results of up (and gate) and of down: [choices, width]
@@ -163,7 +164,7 @@ Status run_products(const ExpertProducts& experts, const Execution& execution, c
 // Adds up `rows` rows of the output.
 Status add_up(const ExpertProducts& experts, const Execution& execution, kernels::CombineCall combine) {
   combine.width = experts.y.size(1);
-  combine.weights = execution.data<const float>(experts.weights);
+  if (experts.weights) combine.weights = execution.data<const float>(*experts.weights);
   combine.x = execution.data<const float>(experts.made);
   combine.y = expert_rows(experts.y, execution, 0);
   const int parts = combine.rows < 16 ? 1 : pool_of(execution).threads();
@@ -179,6 +180,7 @@ struct ChosenExperts {
   ExpertProducts experts;
   std::int64_t tokens = 0, top_k = 0;
   Tensor ids, order, place;  // as in ExpertGroups
+  bool adds = false;         // to the values that y has
 };
 
 Status run_chosen(const ChosenExperts& chosen, const Node& node, const Execution& execution) {
@@ -192,14 +194,18 @@ Status run_chosen(const ChosenExperts& chosen, const Node& node, const Execution
     return Status(StatusCode::kInvalidArgument, fmt::format("{}: expert {} at position {} is outside [0, {})",
                                                             node_text(node), bad->id, bad->position, experts.in_all));
   }
+  const std::int64_t first = groups.first[experts.first_expert];
+  const std::int64_t last = groups.first[experts.first_expert + experts.up->count()];
+  if (chosen.adds && first == last) return Status();
   ACCORD_RETURN_IF_ERROR(
       run_products(experts, execution, [&](std::int64_t i) { return groups.order[i] / chosen.top_k; }));
   kernels::CombineCall combine;
   combine.rows = chosen.tokens;
   combine.top_k = chosen.top_k;
   combine.place = groups.place;
-  combine.first_place = groups.first[experts.first_expert];
-  combine.last_place = groups.first[experts.first_expert + experts.up->count()];
+  combine.first_place = first;
+  combine.last_place = last;
+  combine.adds = chosen.adds;
   return add_up(experts, execution, combine);
 }
 
@@ -269,6 +275,7 @@ Status add_experts(Preparation& op, const ExpertsCall& call) {
   chosen.tokens = call.input.size(0);
   chosen.top_k = call.ids.size(1);
   chosen.ids = call.ids;
+  chosen.adds = call.adds;
   ACCORD_ASSIGN_OR_RETURN(experts.first, op.scratch(DType::kInt64, {experts.in_all + 1}));
   ACCORD_ASSIGN_OR_RETURN(chosen.order, op.scratch(DType::kInt64, {choices}));
   ACCORD_ASSIGN_OR_RETURN(chosen.place, op.scratch(DType::kInt64, {choices}));

@@ -37,11 +37,12 @@ struct Experts {
 /// others are left out.
 struct ExpertsCall {
   Experts experts;
-  Tensor input;    ///< [tokens, in]
-  Tensor ids;      ///< [tokens, top_k], int32 or int64
-  Tensor weights;  ///< of the choices: [tokens, top_k], float32
+  Tensor input;                   ///< [tokens, in]
+  Tensor ids;                     ///< [tokens, top_k], int32 or int64
+  std::optional<Tensor> weights;  ///< of the choices: [tokens, top_k], float32; without them, all are 1
   std::int64_t first_expert = 0, experts_in_all = 0;
-  Tensor y;  ///< [tokens, out]
+  Tensor y;           ///< [tokens, out]
+  bool adds = false;  ///< the sums are added to the values that y has
 };
 
 /// The same for rows that were dispatched to this rank: they are sorted by expert, and each has one expert.

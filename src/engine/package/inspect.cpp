@@ -143,6 +143,7 @@ Json package_json(const engine::Package& package) {
           {"sharded_bytes", sharded_bytes},
           {"quantized", quantized_json(manifest)},
           {"references", references_json(manifest)},
+          {"adapters", manifest.language_model ? Json(manifest.language_model->adapters) : Json::array()},
           {"most_ranks", max ? Json(*max) : Json()},
           {"by_ranks", ranks_json(manifest)}};
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kMaxContext = (std::int64_t{1} << 31) - 1;
 constexpr std::size_t kMaxTokens = 1024;
+constexpr std::size_t kMaxAdapters = 1024;
 
 Result<std::vector<std::int32_t>> read_tokens(const JsonObject& object, std::string_view key) {
   ACCORD_ASSIGN_OR_RETURN(const auto* items, object.array(key, kMaxTokens));
@@ -25,11 +27,25 @@ Result<std::vector<std::int32_t>> read_tokens(const JsonObject& object, std::str
   return tokens;
 }
 
+Result<std::vector<std::string>> read_names(const JsonObject& object, std::string_view key) {
+  ACCORD_ASSIGN_OR_RETURN(const auto* items, object.array(key, kMaxAdapters));
+  std::vector<std::string> names;
+  for (const auto& item : *items) {
+    ACCORD_ASSIGN_OR_RETURN(std::string name,
+                            read_text(item, fmt::format("{}: {}", object.where(), key), kMaxNameBytes));
+    if (name.empty()) return object.corrupt(fmt::format("{}: a name is empty", key));
+    if (std::ranges::find(names, name) != names.end())
+      return object.corrupt(fmt::format("{}: \"{}\" appears twice", key, name));
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
 }  // namespace
 
 Result<LanguageModelEntry> parse_language_model_entry(const nlohmann::json& entry, bool has_encoder) {
   static constexpr std::array<std::string_view, 2> kKeys = {"max_context", "stop_tokens"};
-  static constexpr std::array<std::string_view, 2> kOptional = {"start_tokens", "source_token"};
+  static constexpr std::array<std::string_view, 3> kOptional = {"start_tokens", "source_token", "adapters"};
   const auto where = fmt::format("{}: language_model", kManifestName);
   ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(entry, where, kKeys, kOptional));
   LanguageModelEntry model;
@@ -44,6 +60,9 @@ Result<LanguageModelEntry> parse_language_model_entry(const nlohmann::json& entr
   if (inserts) {
     ACCORD_ASSIGN_OR_RETURN(const auto token, object.integer("source_token", 0, kMaxContext));
     model.source_token = static_cast<std::int32_t>(token);
+  }
+  if (object.has("adapters")) {
+    ACCORD_ASSIGN_OR_RETURN(model.adapters, read_names(object, "adapters"));
   }
   return model;
 }

@@ -114,6 +114,7 @@ struct LanguageModelEntry {
   std::vector<std::int32_t> start_tokens;  ///< with an encoder that all tokens attend to: a sequence begins with them
   /// With an encoder of images: the token of prompts that stands for a row of its output.
   std::optional<std::int32_t> source_token;
+  std::vector<std::string> adapters;  ///< names of the adapters that requests may choose
 };
 
 /// Identifies the program of which a package is one rank's part. The package can be loaded only at `places`.

@@ -19,7 +19,8 @@ constexpr std::string_view kEmbedding = "aten.embedding.default";
 constexpr std::string_view kExperts = "accord.experts.default";
 
 bool can_have_rule(const Node& node) {
-  return node.op == "aten.linear.default" || node.op == kEmbedding || node.op == kExperts || node.op == kHeadLinear;
+  return node.op == "aten.linear.default" || node.op == kAdaptedLinear || node.op == kEmbedding ||
+         node.op == kExperts || node.op == kHeadLinear;
 }
 
 Status corrupt(const std::string& message) { return Status(StatusCode::kCorrupt, "manifest.json: " + message); }
@@ -80,7 +81,20 @@ class Plan {
       if (column && !table) bias.sharding = weight.sharding;
     }
     ACCORD_RETURN_IF_ERROR(record(tensor_argument(layer, "weight"), weight));
-    return record(tensor_argument(layer, "bias"), bias);
+    ACCORD_RETURN_IF_ERROR(record(tensor_argument(layer, "bias"), bias));
+    return layer.op == kAdaptedLinear ? decide_adapters(layer, weight) : Status();
+  }
+
+  // The adapters of a linear layer are [adapters, out, in], too. Each has two matrices: of the inputs, and of the
+  // outputs.
+  Status decide_adapters(const Node& layer, const RuleDecision& weight) {
+    for (const auto& [name, dim] : {std::pair{"down", 1}, std::pair{"up", 0}}) {
+      RuleDecision decision = weight;
+      if (decision.sharding && decision.sharding->dim != dim) decision.sharding.reset();
+      if (decision.sharding) ++decision.sharding->dim;
+      ACCORD_RETURN_IF_ERROR(record(tensor_argument(layer, name), decision));
+    }
+    return Status();
   }
 
   // Weights are [experts, out, in]: divided within each expert, or expert by expert.

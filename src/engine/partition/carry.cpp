@@ -36,6 +36,7 @@ CarryFunction carry_rule(std::string_view op) {
   static const std::map<std::string, CarryFunction, std::less<>> rules = [] {
     std::map<std::string, CarryFunction, std::less<>> table = {
         {"aten.linear", carry_linear},
+        {"accord.adapted_linear", carry_adapted_linear},
         {"aten.mm", carry_matrix_product},
         {"aten.addmm", carry_matrix_product},
         {"aten.bmm", carry_batched_product},

@@ -51,6 +51,7 @@ CarryFunction carry_rule(std::string_view op);
 // The rules, one file for each kind (carry_*.cpp). The table that assigns them to families of ops is in carry.cpp.
 Result<ShardResult> carry_elementwise(const ShardQuery& query);
 Result<ShardResult> carry_linear(const ShardQuery& query);
+Result<ShardResult> carry_adapted_linear(const ShardQuery& query);
 Result<ShardResult> carry_matrix_product(const ShardQuery& query);
 Result<ShardResult> carry_batched_product(const ShardQuery& query);
 Result<ShardResult> carry_attention(const ShardQuery& query);

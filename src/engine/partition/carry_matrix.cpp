@@ -74,6 +74,17 @@ Result<ShardResult> carry_linear(const ShardQuery& query) {
   return carry_product(query, {*x, *weight, tensor_argument(query.node, "bias"), 0, 1});
 }
 
+// The adapters [adapters, out, in] are divided as the layer's weight is: those of the outputs with its columns, those
+// of the inputs with its rows. Their results are then part of the layer's.
+Result<ShardResult> carry_adapted_linear(const ShardQuery& query) {
+  const OptionalShard weight = query.shard("weight"), down = query.shard("down"), up = query.shard("up");
+  if (query.shard("adapters")) return query.unsupported("the choice of adapters is sharded");
+  const bool column = weight && weight->dim == 0, row = weight && weight->dim == 1;
+  const bool fits = column ? up == weight->in_dim(1) && !down : row ? down == weight->in_dim(2) && !up : !down && !up;
+  if (!fits) return query.unsupported("its adapters are not divided like its weight");
+  return carry_linear(query);
+}
+
 // mm(self, mat2) and addmm(bias, mat1, mat2): the weight is [in, out].
 Result<ShardResult> carry_matrix_product(const ShardQuery& query) {
   const bool with_bias = op_family(query.node.op) == "aten.addmm";

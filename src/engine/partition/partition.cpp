@@ -252,6 +252,9 @@ class Partitioner {
 
   // Records in how many pieces a product computes its partial sums over this rank's inputs.
   Status divide_inputs(Node& node) {
+    if (node.op == kAdaptedLinear) {
+      return Status(StatusCode::kUnsupported, node_text(node) + " has adapters, which exclude canonical_ranks");
+    }
     const auto linear = tensor_argument(node, "weight");
     const auto weight = linear ? linear : tensor_argument(node, "mat2");
     if (!weight || !shards_[static_cast<std::size_t>(*weight)]) {

@@ -10,7 +10,7 @@ namespace {
 
 bool is_linear(const Node& node) {
   return node.op == "aten.linear.default" || node.op == "accord.linear" || node.op == "accord.gated_linear" ||
-         node.op == "accord.linears";
+         node.op == "accord.linears" || node.op == kAdaptedLinear;
 }
 bool is_product(const Node& node) { return node.op == "aten.mm.default" || node.op == "aten.addmm.default"; }
 bool is_embedding(const Node& node) { return node.op == "aten.embedding.default" || node.op == "accord.embedding"; }
@@ -34,8 +34,9 @@ int groups_of(const Node& node) {
   return groups.ok() ? static_cast<int>(std::clamp<std::int64_t>(*groups, 1, 1 << 30)) : 1;
 }
 
-// Returns whether `id` is an argument of a layer of experts, or of heads, that is packed.
+// Returns whether `id` is an argument of a layer of experts, of heads, or with adapters, that is packed as matrices.
 bool is_stacked_weight(const Node& node, ValueId id) {
+  if (node.op == kAdaptedLinear) return tensor_argument(node, "down") == id || tensor_argument(node, "up") == id;
   if (node.op == kHeadLinear) return tensor_argument(node, "weight") == id;
   const std::string_view family = op_family(node.op);
   if (family != "accord.experts" && family != "accord.dispatched_experts") return false;

@@ -87,6 +87,7 @@ class Counter {
     ACCORD_ASSIGN_OR_RETURN(const std::uint64_t output_elements, elements_of(node_.outputs.front()));
     for (const auto& [family, argument] : {std::pair<std::string_view, std::string_view>{"aten.linear", "input"},
                                            {"accord.linear", "input"},
+                                           {"accord.adapted_linear", "input"},
                                            {"accord.gated_linear", "input"},
                                            {"accord.linears", "input"},
                                            {"accord.head_linear", "input"},

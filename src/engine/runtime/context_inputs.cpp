@@ -40,8 +40,8 @@ Result<ContextShare> find_context_share(const Graph& graph, bool is_language_mod
   return ContextShare{.rank = place.rank, .ranks = place.size, .parts = std::max(canonical_ranks, place.size)};
 }
 
-Result<std::array<TensorView, 3>> ContextInputs::cut(const ContextShare& share, std::span<const TensorView> inputs,
-                                                     std::span<const BatchRows> batch, std::int64_t block_tokens) {
+Result<std::span<const TensorView>> ContextInputs::cut(const ContextShare& share, std::span<const TensorView> inputs,
+                                                       std::span<const BatchRows> batch, std::int64_t block_tokens) {
   const std::span<const std::int64_t> ids = numbers_of(inputs[0]), wanted = numbers_of(inputs[2]);
   everywhere_.assign(wanted.begin(), wanted.end());
   std::sort(everywhere_.begin(), everywhere_.end());
@@ -60,7 +60,12 @@ Result<std::array<TensorView, 3>> ContextInputs::cut(const ContextShare& share, 
     const auto at = std::lower_bound(everywhere_.begin(), everywhere_.end(), row) - everywhere_.begin();
     wanted_.push_back(rows_.own() + at);
   }
-  return std::array{tensor_of(ids_), tensor_of(positions_), tensor_of(wanted_)};
+  inputs_ = {tensor_of(ids_), tensor_of(positions_), tensor_of(wanted_)};
+  if (inputs.size() > inputs_.size()) {
+    take_rows(numbers_of(inputs[3]), rows_.rows(), adapters_);
+    inputs_.push_back(tensor_of(adapters_));
+  }
+  return std::span<const TensorView>(inputs_);
 }
 
 }  // namespace accord::engine

@@ -1,7 +1,6 @@
 #pragma once
 // Context parallelism of a language model: each rank of kContextGroup computes its rows of a run.
 
-#include <array>
 #include <map>
 #include <span>
 #include <string>
@@ -22,17 +21,19 @@ Result<ContextShare> find_context_share(const Graph& graph, bool is_language_mod
 /// Cuts the inputs of a language model's run.
 class ContextInputs {
  public:
-  /// Returns this rank's inputs and divides rows(). `inputs`: token ids, positions, and the rows of which all ranks
-  /// need logits. REQUIRES: they match the graph, and `batch` is checked.
+  /// Returns this rank's inputs and divides rows(). `inputs`: token ids, positions, the rows of which all ranks need
+  /// logits and, if the package has adapters, that of each token. REQUIRES: they match the graph, and `batch` is
+  /// checked. The result is valid until the next call.
   /// Fails with kInvalidArgument, alike on all ranks, for a row that does not exist.
-  Result<std::array<TensorView, 3>> cut(const ContextShare& share, std::span<const TensorView> inputs,
-                                        std::span<const BatchRows> batch, std::int64_t block_tokens);
+  Result<std::span<const TensorView>> cut(const ContextShare& share, std::span<const TensorView> inputs,
+                                          std::span<const BatchRows> batch, std::int64_t block_tokens);
   const ContextRows& rows() const { return rows_; }
 
  private:
   ContextRows rows_;
-  std::vector<std::int64_t> ids_, positions_, wanted_;  // this rank's inputs
-  std::vector<std::int64_t> everywhere_;                // the wanted rows in ascending order
+  std::vector<std::int64_t> ids_, positions_, wanted_, adapters_;  // this rank's inputs
+  std::vector<TensorView> inputs_;                                 // these as tensors
+  std::vector<std::int64_t> everywhere_;                           // the wanted rows in ascending order
 };
 
 }  // namespace accord::engine

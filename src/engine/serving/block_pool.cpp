@@ -52,7 +52,8 @@ void BlockPool::remove(List& list, BlockId block) {
 }
 
 std::uint64_t BlockPool::chain_hash(BlockId parent, std::span<const TokenId> tokens) const {
-  const std::array<std::uint64_t, 2> link = {parent == kNoBlock ? 0 : at(parent).chain, hash_(std::as_bytes(tokens))};
+  const std::array<std::uint64_t, 2> link = {
+      parent < 0 ? static_cast<std::uint64_t>(kNoBlock - parent) : at(parent).chain, hash_(std::as_bytes(tokens))};
   return hash_(std::as_bytes(std::span(link)));
 }
 
@@ -93,10 +94,10 @@ void BlockPool::release(BlockId block) {
   if (--at(block).holders == 0) append(at(block).published ? kept_ : free_, block);
 }
 
-void BlockPool::find(std::span<const TokenId> tokens, std::vector<BlockId>& found) const {
+void BlockPool::find(BlockId root, std::span<const TokenId> tokens, std::vector<BlockId>& found) const {
   found.clear();
   const auto length = static_cast<std::size_t>(block_tokens_);
-  BlockId parent = kNoBlock;
+  BlockId parent = root;
   for (std::size_t first = 0; first + length <= tokens.size(); first += length) {
     parent = look_up(parent, tokens.subspan(first, length));
     if (parent == kNoBlock) return;
@@ -154,7 +155,7 @@ Status BlockPool::check() const {
       return block_error(block, "is both held and free, or neither");
     if (!entry.published) continue;
     if (look_up(entry.parent, tokens_of(block)) != block) return block_error(block, "cannot be found by its tokens");
-    if (entry.parent == kNoBlock) continue;
+    if (entry.parent < 0) continue;
     const Block& parent = at(entry.parent);
     if (!parent.published) return block_error(block, "follows a block that is not published");
     if (parent.holders < entry.holders)

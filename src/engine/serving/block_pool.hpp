@@ -13,6 +13,9 @@ namespace accord::engine {
 /// A block of the cache, from 0.
 using BlockId = std::int32_t;
 inline constexpr BlockId kNoBlock = -1;
+/// Returns the parent of the first blocks of sequences with this adapter (0: without one). The same tokens have other
+/// keys and values with another adapter.
+constexpr BlockId root_of(std::int32_t adapter) { return kNoBlock - adapter; }
 
 struct BlockPoolOptions {
   std::int32_t blocks = 0;
@@ -52,10 +55,10 @@ class BlockPool {
   /// Removes a holder.
   void release(BlockId block);
 
-  /// Sets `found` to the published blocks of the first tokens, as far as they match. Full blocks only; does not hold
-  /// them.
-  void find(std::span<const TokenId> tokens, std::vector<BlockId>& found) const;
-  /// Publishes `block`, which the caller holds and which is full of `tokens` after `parent` (published, or kNoBlock
+  /// Sets `found` to the published blocks of the first tokens after `root`, as far as they match. Full blocks only;
+  /// does not hold them.
+  void find(BlockId root, std::span<const TokenId> tokens, std::vector<BlockId>& found) const;
+  /// Publishes `block`, which the caller holds and which is full of `tokens` after `parent` (published, or root_of()
   /// for the first): find() can find it from then on. If another block already has that content, the caller's hold
   /// moves to that block. Returns the block that is held afterwards.
   BlockId publish(BlockId block, BlockId parent, std::span<const TokenId> tokens);

@@ -9,7 +9,11 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
+
+#include "base/text.hpp"
 
 namespace accord {
 
@@ -124,6 +128,11 @@ Status check_source(const GenerationRequest& request, std::int32_t source_rows, 
                  *limits.source_token, places, source_rows);
 }
 
+Status check_adapter(const std::string& name, const PlanLimits& limits) {
+  if (name.empty() || std::ranges::find(limits.adapters, name) != limits.adapters.end()) return Status();
+  return unknown_name("adapter", name, std::vector<std::string_view>(limits.adapters.begin(), limits.adapters.end()));
+}
+
 }  // namespace
 
 Status check_request(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits) {
@@ -142,10 +151,16 @@ Status check_request(const GenerationRequest& request, std::int32_t source_rows,
     return invalid("generated={}; expected a number from 0 to {}, less than the tokens of the prompt",
                    request.generated, request.prompt.size() - 1);
   ACCORD_RETURN_IF_ERROR(check_source(request, source_rows, limits));
+  ACCORD_RETURN_IF_ERROR(check_adapter(request.adapter, limits));
   if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > std::min(kMaxLogprobs, limits.vocabulary)))
     return invalid("logprobs={}; expected a number from 0 to {}", *request.logprobs,
                    std::min(kMaxLogprobs, limits.vocabulary));
   return Status();
+}
+
+std::int32_t adapter_of(const GenerationRequest& request, const PlanLimits& limits) {
+  if (request.adapter.empty()) return 0;
+  return static_cast<std::int32_t>(std::ranges::find(limits.adapters, request.adapter) - limits.adapters.begin()) + 1;
 }
 
 int new_token_limit(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits) {

@@ -14,6 +14,9 @@ inline constexpr int kMaxPriority = 100;   // its negative is the smallest
 /// cache.
 Status check_request(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits);
 
+/// Returns the adapter of a checked request, counted from 1; 0 if it has none.
+std::int32_t adapter_of(const GenerationRequest& request, const PlanLimits& limits);
+
 /// Returns the most tokens that each sample of a checked request may generate.
 int new_token_limit(const GenerationRequest& request, std::int32_t source_rows, const PlanLimits& limits);
 

@@ -20,7 +20,7 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
   const std::string vocabulary = outputs.size() == 1 && outputs[0].shape.size() == 2 ? outputs[0].shape[1] : "";
   const bool whole = !vocabulary.empty() &&
                      std::all_of(vocabulary.begin(), vocabulary.end(), [](char c) { return c >= '0' && c <= '9'; });
-  const std::size_t inputs = model && model->source_token ? 5 : 3;
+  const std::size_t inputs = model ? 3U + (model->source_token ? 2 : 0) + (model->adapters.empty() ? 0 : 1) : 0;
   if (!model || !whole || engine.model().inputs.size() != inputs) {
     return Status(StatusCode::kUnsupported,
                   "this package is not a language model: export a model of transformers without example inputs");
@@ -40,6 +40,7 @@ Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOpti
   limits.max_rows = options.max_rows;
   limits.max_source = max_source;
   limits.source_token = model->source_token;
+  limits.adapters = model->adapters;
   const std::int64_t cached = limits.source_token ? 0 : max_source;
   const std::int64_t longest = limits.max_context + round_up(cached, std::int64_t{kBlockTokens});
   const std::int64_t tokens = options.cache_tokens == 0 ? longest : options.cache_tokens;
@@ -165,7 +166,9 @@ Status EngineModel::run(const StepPlan& plan) {
   // A prefill step may need no logits at all, but a graph computes at least one row of them.
   if (rows_.empty()) rows_.push_back(0);
   sequences_.clear();
+  adapters_.clear();
   for (const PlannedSequence& sequence : plan.sequences) {
+    adapters_.insert(adapters_.end(), static_cast<std::size_t>(sequence.rows), sequence.adapter);
     const std::int32_t cached = inserted_ ? 0 : sequence.source_rows;
     sequences_.push_back({sequence.rows, sequence.context, plan.table(sequence), cached, plan.source_table(sequence)});
   }
@@ -175,6 +178,7 @@ Status EngineModel::run(const StepPlan& plan) {
     inputs.push_back(inserted_->rows());
     inputs.push_back(inserted_->indices());
   }
+  if (!limits_.adapters.empty()) inputs.push_back(view_of(adapters_));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs, context_.run(inputs, sequences_));
   logits_ = outputs[0];
   const std::size_t wanted = rows_.size() * static_cast<std::size_t>(limits_.vocabulary);

@@ -17,7 +17,8 @@ namespace accord::engine {
 /// The engine takes input_ids, positions and rows and returns logits, as exported by
 /// python/accord/exporter/language_model.py. Its encoder, if it has one, runs once for each new source. It stores the
 /// source in the engine's cache, or returns rows, which the engine takes as further inputs: source and source_index, as
-/// exported by python/accord/exporter/vision_language.py.
+/// exported by python/accord/exporter/vision_language.py. With adapters (python/accord/adapters), the last input is the
+/// adapter of each token.
 class EngineModel final : public StepModel {
  public:
   /// Fails with kUnsupported if the engine is not a language model, and with kInvalidArgument or kResourceExhausted
@@ -48,6 +49,7 @@ class EngineModel final : public StepModel {
   std::vector<std::int64_t> ids_;
   std::vector<std::int64_t> positions_;
   std::vector<std::int64_t> rows_;
+  std::vector<std::int64_t> adapters_;  // of each token, if the package has adapters
   std::vector<SequenceRows> sequences_;
   TensorView logits_;                   // logits, where the engine is
   std::vector<std::byte> host_logits_;  // copies of logits from a device

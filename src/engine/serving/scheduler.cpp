@@ -94,6 +94,7 @@ Status Scheduler::submit(RequestId id, std::shared_ptr<const GenerationRequest> 
   record.turn = static_cast<std::int64_t>(stats_.steps) - std::int64_t{request->priority} * options_.aging_steps;
   record.new_tokens = new_token_limit(*request, source_rows, options_.limits);
   record.source_rows = source_rows;
+  record.adapter = adapter_of(*request, options_.limits);
   record.request = std::move(request);
   const SequenceId made = new_sequence(id, record, record.request->first_sample);
   at(made).forks = record.request->samples > 1;

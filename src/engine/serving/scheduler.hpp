@@ -117,6 +117,7 @@ class Scheduler {
     int new_tokens = 0;  // limit for each sample
     int live = 0;        // samples that have not ended
     std::int32_t source_rows = 0;
+    std::int32_t adapter = 0;  // as in PlannedSequence
   };
   enum class State : std::uint8_t { kFree, kWaiting, kRunning };
   struct Sequence {

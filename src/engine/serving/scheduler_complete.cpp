@@ -19,7 +19,7 @@ void Scheduler::advance(Sequence& sequence) {
   const std::int32_t length = pool_.block_tokens();
   for (; (sequence.published + 1) * length <= sequence.computed; ++sequence.published) {
     const auto index = static_cast<std::size_t>(sequence.published);
-    const BlockId parent = index == 0 ? kNoBlock : sequence.table[index - 1];
+    const BlockId parent = index == 0 ? root_of(sequence.record->adapter) : sequence.table[index - 1];
     const auto tokens = std::span<const TokenId>(sequence.tokens)
                             .subspan(index * static_cast<std::size_t>(length), static_cast<std::size_t>(length));
     sequence.table[index] = pool_.publish(sequence.table[index], parent, tokens);

@@ -44,8 +44,10 @@ std::int32_t Scheduler::free_slot() const {
 // At least one token must be computed, for its logits.
 std::int32_t Scheduler::admission_blocks(const Sequence& sequence) {
   reusable_blocks_.clear();
-  if (shares_prefixes(sequence))
-    pool_.find(std::span(sequence.tokens).first(sequence.tokens.size() - 1), reusable_blocks_);
+  if (shares_prefixes(sequence)) {
+    const auto earlier = std::span(sequence.tokens).first(sequence.tokens.size() - 1);
+    pool_.find(root_of(sequence.record->adapter), earlier, reusable_blocks_);
+  }
   const auto kept = std::ranges::count_if(reusable_blocks_, [&](BlockId block) { return pool_.holders(block) == 0; });
   return source_blocks(sequence) + pool_.blocks_for(static_cast<std::int64_t>(sequence.tokens.size())) -
          static_cast<std::int32_t>(reusable_blocks_.size()) + static_cast<std::int32_t>(kept);
@@ -145,7 +147,7 @@ void Scheduler::write_sequence(SequenceId id, StepPlan& plan) {
   const std::int64_t taken = has_slot ? std::ranges::count(earlier, *source_token) : 0;
   plan.sequences.push_back({static_cast<std::int32_t>(plan.tokens.size()), sequence.planned, sequence.computed,
                             static_cast<std::int32_t>(plan.blocks.size()), blocks, source_rows, sequence.source_slot,
-                            std::min(static_cast<std::int32_t>(taken), source_rows)});
+                            std::min(static_cast<std::int32_t>(taken), source_rows), sequence.record->adapter});
   for (std::int32_t position = sequence.computed; position < after; ++position) {
     plan.tokens.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
     plan.positions.push_back(position);

@@ -1,7 +1,7 @@
-// A packed plan: a header of ten 32-bit words (magic and version, step, counts), then rows, context and the source of
-// each sequence, tokens, tables, copies, wanted rows and new sources, then a hash of everything before it. Positions,
-// first rows and table sizes follow from the rest. Each new source is its sequence and its number of tensors; each
-// tensor is its dtype, its number of dimensions, its sizes and its bytes.
+// A packed plan: a header of ten 32-bit words (magic and version, step, counts), then rows, context, source and
+// adapter of each sequence, tokens, tables, copies, wanted rows and new sources, then a hash of everything before it.
+// Positions, first rows and table sizes follow from the rest. Each new source is its sequence and its number of
+// tensors; each tensor is its dtype, its number of dimensions, its sizes and its bytes.
 #include "engine/serving/step_plan.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "plans are little-endian");
 
-constexpr std::uint32_t kMagic = 0x33504341;  // "ACP3"
+constexpr std::uint32_t kMagic = 0x34504341;  // "ACP4"
 
 struct Header {
   std::uint32_t magic = kMagic;
@@ -38,6 +38,7 @@ struct PackedSequence {
   std::int32_t source_rows = 0;
   std::int32_t source_slot = 0;
   std::int32_t first_source_row = 0;
+  std::int32_t adapter = 0;
 };
 
 constexpr std::uint32_t kMaxSourceTensors = 64;
@@ -128,7 +129,8 @@ Status read_sequences(Reader& reader, const Header& header, const PlanLimits& li
                                       count,
                                       packed.source_rows,
                                       packed.source_slot,
-                                      packed.first_source_row};
+                                      packed.first_source_row,
+                                      packed.adapter};
     ACCORD_RETURN_IF_ERROR(check_source(sequence, limits));
     plan.sequences.push_back(sequence);
     for (std::int32_t row = 0; row < packed.rows; ++row) plan.positions.push_back(packed.context + row);
@@ -224,6 +226,8 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
       return corrupt("it has a sequence of {} rows after {} tokens from row {} on, with {} blocks", sequence.rows,
                      sequence.context, sequence.first_row, sequence.block_count);
     ACCORD_RETURN_IF_ERROR(check_source(sequence, limits));
+    if (sequence.adapter < 0 || static_cast<std::size_t>(sequence.adapter) > limits.adapters.size())
+      return corrupt("it has a sequence with adapter {} of {}", sequence.adapter, limits.adapters.size());
     for (std::int32_t row = 0; row < sequence.rows; ++row) {
       if (plan.positions[static_cast<std::size_t>(rows + row)] != sequence.context + row)
         return corrupt("row {} is not at position {}", rows + row, sequence.context + row);
@@ -303,8 +307,8 @@ void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
   Writer writer(bytes);
   writer.write(&header, 1);
   for (const PlannedSequence& sequence : plan.sequences) {
-    const PackedSequence packed = {sequence.rows, sequence.context, sequence.source_rows, sequence.source_slot,
-                                   sequence.first_source_row};
+    const PackedSequence packed = {sequence.rows,        sequence.context,          sequence.source_rows,
+                                   sequence.source_slot, sequence.first_source_row, sequence.adapter};
     writer.write(&packed, 1);
   }
   writer.write(plan.tokens.data(), plan.tokens.size());

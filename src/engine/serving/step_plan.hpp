@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "accord/generation.hpp"
@@ -25,6 +26,7 @@ struct PlanLimits {
   /// The tokens of a prompt that stand for the rows of its source, one after the other; without it, all tokens attend
   /// to the source, which is in the cache.
   std::optional<TokenId> source_token = {};
+  std::vector<std::string> adapters = {};  ///< their names
 
   bool operator==(const PlanLimits&) const = default;
 };
@@ -39,6 +41,7 @@ struct PlannedSequence {
   std::int32_t source_rows = 0;        ///< of its source, whose blocks follow its own table, or which is in source_slot
   std::int32_t source_slot = kNoSlot;  ///< of a source whose rows tokens stand for
   std::int32_t first_source_row = 0;   ///< that a token of this step stands for; earlier tokens stand for those before
+  std::int32_t adapter = 0;            ///< in PlanLimits::adapters, counted from 1; 0: none
 
   static constexpr std::int32_t kNoSlot = -1;
 
@@ -94,7 +97,7 @@ struct StepPlan {
 Status check_plan(const StepPlan& plan, const PlanLimits& limits);
 
 /// Writes the plan to `bytes`, whose memory is reused: 48 bytes, 4 for each row, block of a table and wanted row, 8 for
-/// each copy, 20 for each sequence, and the tensors of new sources. Little-endian.
+/// each copy, 24 for each sequence, and the tensors of new sources. Little-endian.
 void pack(const StepPlan& plan, std::vector<std::byte>& bytes);
 
 /// Reads the output of pack(). Accepts any bytes: fails with kCorrupt, and an empty plan, if they are damaged or

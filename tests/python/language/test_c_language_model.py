@@ -1,89 +1,29 @@
 """Language models through the C interface: the structs and functions of accord.h, called through ctypes."""
 
 import ctypes
-from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int64, c_void_p
 
 import pytest
-from accord_command import BUILD
+from c_language_model import (
+    CANCELLED,
+    INVALID_ARGUMENT,
+    LENGTH,
+    STOP_SEQUENCE,
+    STOP_TOKEN,
+    Event,
+    Library,
+    Message,
+    Request,
+    request,
+)
 from text_model import CONVERSATIONS, TEXTS
-
-OK, INVALID_ARGUMENT, TIMEOUT = 0, 1, 6
-STOP_TOKEN, STOP_SEQUENCE, LENGTH, CANCELLED = 1, 2, 3, 4
-
-
-class Message(ctypes.Structure):
-    _fields_ = (("role", c_char_p), ("content", c_char_p))
-
-
-class Request(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("prompt", c_char_p),
-        ("messages", POINTER(Message)),
-        ("message_count", c_size_t),
-        ("stop", POINTER(c_char_p)),
-        ("stop_count", c_size_t),
-        ("seed", c_uint64),
-        *((name, c_int32) for name in ("max_new_tokens", "samples", "priority", "top_k")),
-        *((name, c_double) for name in ("temperature", "top_p", "min_p", "repetition_penalty")),
-    )
-
-
-class Event(ctypes.Structure):
-    _fields_ = (("struct_size", c_size_t), ("text", c_char_p), ("sample", c_int32), ("finish", c_int32))
-
-
-def request(**fields) -> Request:
-    return Request(struct_size=ctypes.sizeof(Request), **fields)
-
-
-class Library:
-    """accord.h's functions on one rank, with a model."""
-
-    def __init__(self, path):
-        self.functions = ctypes.CDLL(str(BUILD / "src/libaccord.so"))
-        self.functions.accord_last_error.restype = c_char_p
-        self.engine, self.model = c_void_p(), c_void_p()
-        self.ok("engine_load", str(path).encode(), None, c_size_t(0), None, byref(self.engine))
-        self.ok("language_model_create", self.engine, None, None, byref(self.model))
-
-    def call(self, name, *arguments) -> int:
-        return getattr(self.functions, f"accord_{name}")(*arguments)
-
-    def error(self) -> str:
-        return self.functions.accord_last_error().decode()
-
-    def ok(self, name, *arguments) -> None:
-        assert self.call(name, *arguments) == OK, self.error()
-
-    def stream(self, request: Request) -> c_void_p:
-        stream = c_void_p()
-        self.ok("language_model_generate", self.model, byref(request), byref(stream))
-        return stream
-
-    def texts(self, request: Request) -> list[tuple[str, int]]:
-        """Returns the text and the finish reason of each sample."""
-        return self.texts_of(self.stream(request))
-
-    def texts_of(self, stream: c_void_p) -> list[tuple[str, int]]:
-        found = {}
-        event = Event(struct_size=ctypes.sizeof(Event))
-        while True:
-            self.ok("text_stream_next", stream, c_int64(60 * 10**9), byref(event))
-            if event.text is None:
-                break
-            text, _ = found.get(event.sample, ("", 0))
-            found[event.sample] = text + event.text.decode(), event.finish
-        self.functions.accord_text_stream_free(stream)
-        return [found[sample] for sample in sorted(found)]
 
 
 @pytest.fixture
 def library(text_model):
     made = Library(text_model.path)
     yield made
-    made.functions.accord_language_model_free(made.model)
-    made.functions.accord_engine_free(made.engine)
+    made.close()
 
 
 def test_answers_to_prompts_and_messages_match_transformers(text_model, library):

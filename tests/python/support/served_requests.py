@@ -37,11 +37,14 @@ def answers(model: accord.LanguageModel, requests: Sequence[tuple]) -> list[list
     return found
 
 
-def served(path: Path, ranks: int, requests: Sequence[tuple], load: dict | None = None, **options: object) -> list:
-    """Returns the answers of rank 0. `load`: options of accord.load(); others are those of LanguageModel.create()."""
+def served(
+    path: Path, ranks: int, requests: Sequence[tuple], load: dict | None = None, group: str = "tp", **options: object
+) -> list:
+    """Returns the answers of rank 0. `load`: options of accord.load(); `group`: of the ranks; others are those of
+    LanguageModel.create()."""
 
     def run(comm):
-        with accord.load(path, {"tp": comm}, **(load or {})) as engine:
+        with accord.load(path, {group: comm}, **(load or {})) as engine:
             model = accord.LanguageModel.create(engine, **options)
             if comm.rank != 0:
                 return model.follow()

@@ -46,6 +46,29 @@ TEST(Experts, an_invalid_expert_id_is_found_before_anything_is_written) {
   }
 }
 
+TEST(Experts, sums_are_added_to_earlier_values) {
+  constexpr std::int64_t kRows = 3, kWidth = 1500;
+  const std::vector<float> x = random_floats(2 * kWidth, 1), earlier = random_floats(kRows * kWidth, 2);
+  const std::vector<std::int64_t> place = {1, 2, 0};  // the second row's choice is skipped
+  std::vector<float> y = earlier;
+  CombineCall call;
+  call.rows = kRows;
+  call.top_k = 1;
+  call.width = kWidth;
+  call.place = place.data();
+  call.last_place = 2;
+  call.x = x.data();
+  call.y = {y.data(), DType::kFloat32, kWidth};
+  call.adds = true;
+  combine_experts(call, 0, kRows);
+  for (std::int64_t i = 0; i < kWidth; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    EXPECT_EQ(y[at], earlier[at] + x[at + kWidth]);
+    EXPECT_EQ(y[at + kWidth], earlier[at + kWidth]);
+    EXPECT_EQ(y[at + 2 * kWidth], earlier[at + 2 * kWidth] + x[at]);
+  }
+}
+
 TEST(Experts, outputs_are_summed_with_their_weights) {
   constexpr std::int64_t kRows = 3, kTopK = 2, kWidth = 1500, kStride = 1510;
   const std::vector<float> x = random_floats(kRows * kTopK * kWidth, 1);

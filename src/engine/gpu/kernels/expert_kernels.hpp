@@ -202,11 +202,12 @@ struct CombineChoices {
   static constexpr int kThreads = 256;
   static constexpr bool kStartsEarly = true;
   std::int64_t rows = 0, top_k = 0, width = 0;
-  const float* weights = nullptr;        ///< [rows, top_k]
+  const float* weights = nullptr;        ///< [rows, top_k]; null: all are 1
   const std::int64_t* places = nullptr;  ///< [rows, top_k]
   const float* results = nullptr;        ///< [choices, width]
   void* y = nullptr;                     ///< [rows, width]
   DType y_dtype = DType::kFloat32;
+  bool adds = false;  ///< to the values that y has
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
@@ -216,9 +217,11 @@ struct CombineChoices {
     for (std::size_t i = block.first(); i < count; i += block.stride()) {
       const auto at = static_cast<std::int64_t>(i);
       const std::int64_t row = at / width, column = at % width;
-      float sum = 0.0F;
-      for (std::int64_t j = row * top_k; j < (row + 1) * top_k; ++j)
-        if (places[j] >= 0) sum = multiply_add(weights[j], results[places[j] * width + column], sum);
+      float sum = adds ? device::load_float(y, y_dtype, at) : 0.0F;
+      for (std::int64_t j = row * top_k; j < (row + 1) * top_k; ++j) {
+        const float weight = weights == nullptr ? 1.0F : weights[j];
+        if (places[j] >= 0) sum = multiply_add(weight, results[places[j] * width + column], sum);
+      }
       device::store_float(y, y_dtype, at, sum);
     }
   }

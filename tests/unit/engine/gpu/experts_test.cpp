@@ -194,6 +194,31 @@ TEST_P(DeviceExperts, an_invalid_expert_id_is_reported_and_the_next_run_succeeds
   }
 }
 
+TEST_P(DeviceExperts, adapters_are_added_to_a_layer_for_the_rows_that_chose_them) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const std::int64_t rows : {1, 5, 70}) {
+      SCOPED_TRACE(std::to_string(rows) + " rows of " + std::string(to_string(dtype)));
+      OneGraph graph;
+      const ValueId x = graph.input(dtype, {rows, 24});
+      std::vector<float> ids;
+      for (std::int64_t row = 0; row < rows; ++row) ids.push_back(static_cast<float>((row + 2) % 4));  // 0: none
+      const ValueId adapters = graph.input(DType::kInt64, {rows}, ids);
+      const ValueId weight = graph.weight(dtype, {40, 24}, kScale);
+      const ValueId down = graph.weight(dtype, {3, 8, 24}, kScale), up = graph.weight(dtype, {3, 40, 8}, kScale);
+      const ValueId bias = graph.weight(dtype, {40}, kScale);
+      const ValueId y = graph.node("accord.adapted_linear.default",
+                                   {{"input", of(x)},
+                                    {"weight", of(weight)},
+                                    {"bias", of(bias)},
+                                    {"down", of(down)},
+                                    {"up", of(up)},
+                                    {"adapters", of(adapters)}},
+                                   {rows, 40}, dtype);
+      expect_same(graph, y, 2 * error_of(dtype));
+    }
+  }
+}
+
 TEST_P(DeviceExperts, rows_with_a_different_dtype_than_their_experts_are_rejected_by_name) {
   OneGraph graph;
   const ValueId x = graph.input(DType::kBFloat16, {3, 24});

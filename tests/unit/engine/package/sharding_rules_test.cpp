@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "accord/package.hpp"
+#include "engine/graph/ops.hpp"
 #include "package_fixture.hpp"
 #include "unit/engine/graph/graph_writer.hpp"
 
@@ -106,6 +107,25 @@ TEST_F(ShardingRules, column_shards_weight_and_bias_by_outputs_and_row_shards_th
   EXPECT_EQ(*divided, (std::map<std::string, Sharding>{{"block.0.up.weight", {"tp", 0, 4}},
                                                        {"block.0.up.bias", {"tp", 0, 4}},
                                                        {"block.0.down.weight", {"tp", 1, 2}}}));
+}
+
+TEST_F(ShardingRules, adapters_are_divided_as_the_weight_of_their_layer_is) {
+  for (Node& layer : graph_.nodes) {
+    layer.op = kAdaptedLinear;
+    for (const std::string name : {"down", "up"}) {
+      graph_.values.push_back({layer.module + "." + name, DType::kFloat32, shape_of({"3", "8", "8"})});
+      const auto value = static_cast<ValueId>(graph_.values.size() - 1);
+      graph_.parameters.push_back({value, layer.module + "." + name});
+      layer.arguments[name] = of(value);
+    }
+  }
+  const auto divided = apply({{"block.*.up", kColumn, 4, "tp"}, {"block.*.down", kRow, 2, "tp"}});
+  ASSERT_TRUE(divided.ok()) << divided.status().to_string();
+  EXPECT_EQ(*divided, (std::map<std::string, Sharding>{{"block.0.up.weight", {"tp", 0, 4}},
+                                                       {"block.0.up.bias", {"tp", 0, 4}},
+                                                       {"block.0.up.up", {"tp", 1, 4}},
+                                                       {"block.0.down.weight", {"tp", 1, 2}},
+                                                       {"block.0.down.down", {"tp", 2, 2}}}));
 }
 
 TEST_F(ShardingRules, the_first_rule_that_matches_decides) {

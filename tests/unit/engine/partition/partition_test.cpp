@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/graph/ops.hpp"
 #include "unit/engine/graph/graph_json.hpp"
 #include "unit/engine/graph/graph_writer.hpp"
 
@@ -83,6 +84,50 @@ TEST(Partition, canonical_ranks_split_a_row_layer_into_the_same_pieces_at_every_
   }
   EXPECT_EQ(partition(mlp.writer.graph(), manifest, {}, 8).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(partition(mlp.writer.graph(), manifest, {{"tp", {0, 3}}}, 4).status().code(), StatusCode::kInvalidArgument);
+}
+
+/// Two layers with adapters: up (column) and down (row). `shardings` replace those of the weights and adapters.
+Result<Partition> adapted(const std::map<std::string, Sharding>& shardings, int canonical_ranks = 0) {
+  GraphWriter writer;
+  writer.symbol("tokens", 1, 8);
+  const ValueId x = writer.input("x", shape_of({"tokens", "4"}));
+  const ValueId adapters = writer.input("adapters", shape_of({"tokens"}));
+  const auto layer = [&](const std::string& name, ValueId input, const std::string& in, const std::string& out) {
+    const ValueId weight = writer.parameter(name + ".weight", shape_of({out, in}));
+    const ValueId down = writer.parameter(name + ".down", shape_of({"3", "2", in}));
+    const ValueId up = writer.parameter(name + ".up", shape_of({"3", out, "2"}));
+    return writer.node(
+        std::string(kAdaptedLinear),
+        {{"input", of(input)}, {"weight", of(weight)}, {"down", of(down)}, {"up", of(up)}, {"adapters", of(adapters)}},
+        shape_of({"tokens", out}));
+  };
+  writer.output(layer("down", layer("up", x, "4", "8"), "8", "4"));
+  return partition(writer.graph(), manifest_of(writer.graph(), shardings), {{"tp", {1, 2}}}, canonical_ranks);
+}
+
+const std::map<std::string, Sharding> kOfAdapted = {
+    {"up.weight", {"tp", 0, 2}}, {"up.up", {"tp", 1, 2}}, {"down.weight", {"tp", 1, 2}}, {"down.down", {"tp", 2, 2}}};
+
+TEST(Partition, adapters_are_part_of_their_layers_sums) {
+  const Result<Partition> part = adapted(kOfAdapted);
+  ASSERT_TRUE(part.ok()) << part.status().to_string();
+  EXPECT_THAT(ops_of(part->graph), ElementsAre(kAdaptedLinear, kAdaptedLinear, "accord.all_reduce"));
+  EXPECT_THAT(
+      part->parts,
+      ElementsAre(TensorPart{"up.weight", {4, 4}, 2, 2, true}, TensorPart{"up.down", {3, 2, 4}, 0, 1, false},
+                  TensorPart{"up.up", {3, 4, 2}, 2, 2, true}, TensorPart{"down.weight", {4, 4}, 2, 2, true},
+                  TensorPart{"down.down", {3, 2, 4}, 2, 2, true}, TensorPart{"down.up", {3, 4, 2}, 0, 1, false}));
+}
+
+TEST(Partition, adapters_that_are_not_divided_like_their_layer_are_rejected) {
+  for (const std::string name : {"up.up", "down.down"}) {
+    auto shardings = kOfAdapted;
+    shardings.erase(name);
+    EXPECT_THAT(adapted(shardings).status().message(), HasSubstr("its adapters are not divided like its weight"));
+  }
+  const Status status = adapted(kOfAdapted, 2).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("has adapters, which exclude canonical_ranks"));
 }
 
 TEST(Partition, nine_units_are_split_into_five_and_four_for_two_ranks) {

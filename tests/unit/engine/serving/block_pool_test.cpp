@@ -22,7 +22,7 @@ BlockPool pool_of(std::int32_t blocks, std::int32_t block_tokens, BlockPool::Has
 
 std::vector<BlockId> find(const BlockPool& pool, const std::vector<TokenId>& tokens) {
   std::vector<BlockId> found;
-  pool.find(tokens, found);
+  pool.find(kNoBlock, tokens, found);
   return found;
 }
 
@@ -45,6 +45,24 @@ TEST(BlockPool, invalid_sizes_are_rejected) {
     ASSERT_FALSE(pool.ok());
     EXPECT_EQ(pool.status().code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(pool.status().message(), HasSubstr("2^31"));
+  }
+}
+
+TEST(BlockPool, equal_tokens_with_another_adapter_are_other_blocks) {
+  for (const BlockPool::Hash hash : {BlockPool::Hash(xxh3), BlockPool::Hash(one_for_all)}) {
+    BlockPool pool = pool_of(8, 2, hash);
+    const std::vector<TokenId> tokens = {1, 2};
+    const BlockId plain = pool.allocate(), adapted = pool.allocate();
+    EXPECT_EQ(pool.publish(plain, root_of(0), tokens), plain);
+    EXPECT_EQ(pool.publish(adapted, root_of(2), tokens), adapted);
+    std::vector<BlockId> found;
+    for (const auto& [adapter, block] : {std::pair(0, plain), std::pair(2, adapted)}) {
+      pool.find(root_of(adapter), tokens, found);
+      EXPECT_THAT(found, ElementsAre(block));
+    }
+    pool.find(root_of(1), tokens, found);
+    EXPECT_THAT(found, IsEmpty());
+    EXPECT_TRUE(pool.check().ok());
   }
 }
 
@@ -120,7 +138,7 @@ void run_random_sequences(BlockPool::Hash hash, std::uint32_t seed) {
     Sequence sequence;
     const std::size_t length = kLength * (1 + random() % 5);
     for (std::size_t i = 0; i < length; ++i) sequence.tokens.push_back(static_cast<TokenId>(random() % 2));
-    pool.find(sequence.tokens, found);
+    pool.find(kNoBlock, sequence.tokens, found);
     for (std::size_t i = 0; i < found.size(); ++i) {
       pool.hold(found[i]);
       sequence.table.push_back(found[i]);

@@ -46,11 +46,26 @@ void seal(std::vector<std::byte>& bytes) {
 TEST(StepPlan, is_read_back_as_written) {
   const StepPlan plan = plan_of_two();
   const auto bytes = packed(plan);
-  EXPECT_EQ(bytes.size(), 48U + 4 * (4 + 5 + 2) + 8 * 1 + 20 * 2);
+  EXPECT_EQ(bytes.size(), 48U + 4 * (4 + 5 + 2) + 8 * 1 + 24 * 2);
   StepPlan read;
   const Status status = unpack(bytes, kLimits, read);
   EXPECT_TRUE(status.ok()) << status.to_string();
   EXPECT_EQ(read, plan);
+}
+
+TEST(StepPlan, adapters_of_sequences_are_read_back_and_checked) {
+  PlanLimits limits = kLimits;
+  limits.adapters = {"sql", "de"};
+  StepPlan plan = plan_of_two();
+  plan.sequences[1].adapter = 2;
+  StepPlan read;
+  EXPECT_TRUE(unpack(packed(plan), limits, read).ok());
+  EXPECT_EQ(read, plan);
+  for (const std::int32_t wrong : {-1, 3}) {
+    plan.sequences[1].adapter = wrong;
+    EXPECT_THAT(unpack(packed(plan), limits, read).message(),
+                HasSubstr("with adapter " + std::to_string(wrong) + " of 2"));
+  }
 }
 
 constexpr PlanLimits kLimitsWithSources = {.blocks = 20,

@@ -1,0 +1,1 @@
+"""Packages whose language model has adapters (LoRA), from which each request chooses."""
