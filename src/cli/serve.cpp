@@ -16,10 +16,10 @@ namespace accord::cli {
 namespace {
 
 constexpr std::array kServeOptions = {
-    PythonOption{"-n,--ranks", PythonValue::kPositive, "Ranks that share the model [1]"},
+    PythonOption{"-n,--ranks", PythonValue::kPositive, "Ranks that share each model [1]"},
     PythonOption{"--host", PythonValue::kText, "Address to listen on; 0.0.0.0: all of this machine's [127.0.0.1]"},
     PythonOption{"--port", PythonValue::kNonNegative, "Port to listen on; 0: a free one [8000]"},
-    PythonOption{"--model-name", PythonValue::kText, "The model's name in requests [the package's name]"},
+    PythonOption{"--model-name", PythonValue::kText, "The name of a single model in requests [the package's name]"},
     PythonOption{"--threads", PythonValue::kPositive, "Threads of each rank [ACCORD_THREADS]"},
     PythonOption{"--cache-tokens", PythonValue::kPositive, "Tokens that the cache holds [one full context]"},
     PythonOption{"--cache-dtype", PythonValue::kText, "float32, bfloat16 or int8 [float32]"},
@@ -37,7 +37,7 @@ constexpr std::array kServeOptions = {
     PythonOption{"--send-seconds", PythonValue::kPositive,
                  "Time after which a client that takes nothing of its answer is disconnected [60]"},
     PythonOption{"--max-requests", PythonValue::kPositive,
-                 "Requests that may run or wait; more are refused with 429 [256]"},
+                 "Requests to a model that may run or wait; more are refused with 429 [256]"},
     PythonOption{"--max-tokens", PythonValue::kPositive, "Limit of the tokens of an answer [the context]"},
     PythonOption{"--max-body-bytes", PythonValue::kPositive, "Limit of the body of a request [8388608]"},
     PythonOption{"--request-seconds", PythonValue::kPositive, "Time limit of a request [600]"},
@@ -53,9 +53,9 @@ constexpr std::array kServeOptions = {
     PythonOption{"--log-prompts", PythonValue::kFlag, "Log prompts and answers too"},
 };
 
-int serve(const std::string& package, const PythonOptions& options) {
+int serve(const std::vector<std::string>& models, const PythonOptions& options) {
   std::vector<std::string> words = options.words();
-  words.insert(words.begin(), package);
+  words.insert(words.begin(), models.begin(), models.end());
   const Status failed = become_python("accord.serve", words);
   fmt::print(stderr, "accord serve: {}\n", failed.message());
   return kFailure;
@@ -64,11 +64,12 @@ int serve(const std::string& package, const PythonOptions& options) {
 }  // namespace
 
 void add_serve(CLI::App& app, Action& chosen) {
-  CLI::App* command = app.add_subcommand("serve", "Serve a language model over HTTP, with OpenAI's interface");
-  const auto package = std::make_shared<std::string>();
-  command->add_option("package", *package, "The package's directory")->required();
+  CLI::App* command = app.add_subcommand("serve", "Serve language models over HTTP, with OpenAI's interface");
+  const auto models = std::make_shared<std::vector<std::string>>();
+  command->add_option("models", *models, "The packages' directories, or NAME=DIRECTORY; requests give the name")
+      ->required();
   const PythonOptions options(*command, kServeOptions);
-  command->callback([package, options, &chosen] { chosen = [package, options] { return serve(*package, options); }; });
+  command->callback([models, options, &chosen] { chosen = [models, options] { return serve(*models, options); }; });
 }
 
 }  // namespace accord::cli

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from accord._core import Error
 from accord.serve.options import parse_options
 
 
@@ -17,7 +16,7 @@ def main() -> int:
         return _fail(f'needs the Python package {missing.name}; install accord with its extra "serve"')
     try:
         run_server(options)
-    except (Error, OSError, StartError, ValueError) as error:
+    except (OSError, StartError, ValueError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:  # before the server has taken over the signals
         return 130

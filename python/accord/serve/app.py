@@ -1,4 +1,4 @@
-"""The ASGI application: routes, and errors as OpenAI's error object."""
+"""The ASGI application of a server's models: routes, and errors as OpenAI's error object."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from accord.serve.completions import completions
 from accord.serve.embeddings import embeddings
 from accord.serve.errors import ApiError, error_object, invalid
 from accord.serve.gate import ApiKeys, Gate
-from accord.serve.metrics import CONTENT_TYPE_LATEST
+from accord.serve.metrics import CONTENT_TYPE_LATEST, Metrics
+from accord.serve.models import Model, Models, model_of
 from accord.serve.openapi import openapi
-from accord.serve.ranks import State
+from accord.serve.options import ServeOptions
 from accord.serve.response_items import responses
 from accord.serve.schemas import DetokenizeRequest, TokenizeRequest, parse
-from accord.serve.service import Service
 from accord.serve.streams import read_body
 from accord.serve.tools import conversation_of
 
-__all__ = ["make_app"]
+__all__ = ["PATHS", "make_app"]
 
 _BEGIN = int(time.time())
 # The page has its script and style inside, and calls only this server.
@@ -43,17 +43,17 @@ async def page(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    return JSONResponse({"object": "list", "data": [_model(request.app.state.service)]})
+    return JSONResponse({"object": "list", "data": [_entry(model) for model in request.app.state.models]})
 
 
 async def model(request: Request) -> Response:
-    service: Service = request.app.state.service
-    service.check_model(request.path_params["name"])
-    return JSONResponse(_model(service))
+    return JSONResponse(_entry(request.app.state.models.find(request.path_params["name"])))
 
 
-def _model(service: Service) -> dict:
-    return {"id": service.options.model_name, "object": "model", "created": _BEGIN, "owned_by": "accord"}
+def _entry(model: Model) -> dict:
+    capability = "embedding" if model.service.is_encoder else "completion"
+    head = {"id": model.name, "object": "model", "created": _BEGIN, "owned_by": "accord"}
+    return head | {"capabilities": [capability]}  # not in OpenAI's interface; llama.cpp and Ollama have it
 
 
 async def health(request: Request) -> Response:
@@ -61,20 +61,19 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    service: Service = request.app.state.service
-    is_ready = service.ranks.state is State.READY and not service.draining
-    status = "draining" if service.draining else service.ranks.state.value
-    return JSONResponse({"status": status}, 200 if is_ready else 503, None if is_ready else {"Retry-After": "1"})
+    states = request.app.state.models.states()
+    status = next((state for state in states.values() if state != "ready"), "ready")
+    content = {"status": status, "models": states}
+    return JSONResponse(content, 200) if status == "ready" else JSONResponse(content, 503, {"Retry-After": "1"})
 
 
 async def metrics(request: Request) -> Response:
-    return Response(request.app.state.service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    return Response(request.app.state.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def tokenize(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = parse(TokenizeRequest, await read_body(request))
-    service.check_model(body.model)
+    service = model_of(request, body.model).service
     if (body.prompt is None) == (body.messages is None):
         raise invalid("give either a prompt or messages", "prompt")
     if body.messages is not None:
@@ -93,14 +92,13 @@ async def tokenize(request: Request) -> Response:
 
 
 async def detokenize(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = parse(DetokenizeRequest, await read_body(request))
-    service.check_model(body.model)
+    service = model_of(request, body.model).service
     return JSONResponse({"prompt": service.texts.tokenizer.decode(body.tokens, skip_special_tokens=False)})
 
 
 async def description(request: Request) -> Response:
-    return JSONResponse(openapi(request.app.state.service.options.model_name))
+    return JSONResponse(openapi(request.app.state.models.names))
 
 
 async def _api_error(request: Request, error: Exception) -> Response:
@@ -139,8 +137,10 @@ _ROUTES = (
 )
 
 
-def make_app(service: Service, keys: ApiKeys | None) -> Starlette:
-    options = service.options
+PATHS = frozenset(route.path for route in _ROUTES)
+
+
+def make_app(options: ServeOptions, models: Models, keys: ApiKeys | None, metrics: Metrics) -> Starlette:
     middleware = []
     if options.cors_origins:
         middleware.append(
@@ -151,8 +151,8 @@ def make_app(service: Service, keys: ApiKeys | None) -> Starlette:
             Gate,
             keys=keys,
             max_body_bytes=options.max_body_bytes,
-            metrics=service.metrics,
-            paths=frozenset(route.path for route in _ROUTES),
+            metrics=metrics,
+            paths=PATHS,
         )
     )
     app = Starlette(
@@ -165,5 +165,6 @@ def make_app(service: Service, keys: ApiKeys | None) -> Starlette:
             Exception: _internal_error,
         },
     )
-    app.state.service = service
+    app.state.models = models
+    app.state.metrics = metrics
     return app

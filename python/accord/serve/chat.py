@@ -8,9 +8,10 @@ from starlette.responses import Response
 from accord.serve.answer import Piece, TokenLogprobs
 from accord.serve.constraints import grammar_of
 from accord.serve.errors import invalid
+from accord.serve.models import model_of
 from accord.serve.responses import ChoiceWriter
 from accord.serve.schemas import ChatRequest, parse
-from accord.serve.service import Limits, Service
+from accord.serve.service import Limits
 from accord.serve.streams import read_body
 from accord.serve.texts import Texts, printable
 from accord.serve.tool_calls import CallDelta, joined
@@ -20,9 +21,9 @@ __all__ = ["chat_completions"]
 
 
 async def chat_completions(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = parse(ChatRequest, await read_body(request))
-    service.check_model(body.model)
+    model = model_of(request, body.model)
+    service = model.service
     texts = service.texts
     tools = await tool_use_of(
         [tool.function for tool in body.tools or []],
@@ -44,7 +45,7 @@ async def chat_completions(request: Request) -> Response:
     else:
         answers = service.start(body, [prompt], limits, tools.grammar, tools.make_parser)
     form = _ChatForm(texts, bool(body.logprobs))
-    return await ChoiceWriter(request, body, answers, form).respond(stream=bool(body.stream))
+    return await ChoiceWriter(request, model, body, answers, form).respond(stream=bool(body.stream))
 
 
 def _limits(body: ChatRequest) -> Limits:

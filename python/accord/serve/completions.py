@@ -7,9 +7,10 @@ from starlette.responses import Response
 
 from accord.serve.answer import Piece, TokenLogprobs
 from accord.serve.constraints import grammar_of
+from accord.serve.models import model_of
 from accord.serve.responses import ChoiceWriter
 from accord.serve.schemas import CompletionRequest, parse
-from accord.serve.service import Limits, Service
+from accord.serve.service import Limits
 from accord.serve.streams import read_body
 from accord.serve.texts import Texts, printable
 
@@ -19,16 +20,16 @@ _DEFAULT_MAX_TOKENS = 16  # as in OpenAI's interface
 
 
 async def completions(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = parse(CompletionRequest, await read_body(request))
-    service.check_model(body.model)
+    model = model_of(request, body.model)
+    service = model.service
     prompts = await service.texts.tokens_of(body.prompt, "prompt")
     grammar = await grammar_of(body)
     service.note_prompt(request, body.prompt)
     max_tokens = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     answers = service.start(body, prompts, Limits(max_tokens, "max_tokens", body.logprobs), grammar)
     form = _CompletionForm(service.texts, body.logprobs is not None, len(answers.choices))
-    return await ChoiceWriter(request, body, answers, form).respond(stream=bool(body.stream))
+    return await ChoiceWriter(request, model, body, answers, form).respond(stream=bool(body.stream))
 
 
 class _CompletionForm:

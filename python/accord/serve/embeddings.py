@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from accord.serve.errors import too_late
+from accord.serve.models import model_of
 from accord.serve.schemas import EmbeddingsRequest, parse
-from accord.serve.service import Service
 from accord.serve.streams import read_body, unless_disconnected
 
 __all__ = ["embeddings"]
@@ -21,9 +21,9 @@ _LENGTH_TOLERANCE = 1e-3  # of embeddings that count as scaled to length 1
 
 
 async def embeddings(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = parse(EmbeddingsRequest, await read_body(request))
-    service.check_model(body.model)
+    model = model_of(request, body.model)
+    service = model.service
     texts = await service.texts.tokens_of(body.input, "input")
     service.note_prompt(request, body.input)
     try:
@@ -39,7 +39,7 @@ async def embeddings(request: Request) -> Response:
     count = sum(map(len, texts))
     usage = {"prompt_tokens": count, "total_tokens": count}
     request.scope["facts"].update(usage)
-    return JSONResponse({"object": "list", "data": data, "model": service.options.model_name, "usage": usage})
+    return JSONResponse({"object": "list", "data": data, "model": model.name, "usage": usage})
 
 
 def _shortened(vector: array.array, dimensions: int | None) -> array.array:

@@ -80,7 +80,7 @@ class Gate:
             await JSONResponse(error.body, error.status, error.headers)(scope, receive, send_noting_status)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
-            self._metrics.responses.labels(path, str(status)).inc()
+            self._metrics.responses.labels(facts.get("model", ""), path, str(status)).inc()
             if scope["path"] not in _UNLOGGED_PATHS:
                 facts |= {"id": identity, "client": scope["client"][0] if scope.get("client") else None}
                 facts |= {"method": scope["method"], "path": scope["path"], "status": status}

@@ -21,7 +21,7 @@ from pathlib import Path
 import accord
 from accord.serve.frames import frame, read_frame
 from accord.serve.logs import log
-from accord.serve.options import ServeOptions
+from accord.serve.options import ModelOptions
 from accord.serve.worker import WorkerOptions
 
 __all__ = ["Job"]
@@ -33,7 +33,14 @@ _END_SECONDS = 5.0  # for ranks that were told to stop, and for a launcher after
 class Job:
     """`lines`: the last lines that the ranks wrote, which are logged from the call of show_lines() on."""
 
-    def __init__(self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+    def __init__(
+        self,
+        model: str,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ):
+        self._model = model
         self._process = process
         self._reader = reader
         self._writer = writer
@@ -42,10 +49,10 @@ class Job:
         self._output = asyncio.create_task(self._log_output())
 
     @classmethod
-    async def start(cls, options: ServeOptions) -> Job:
+    async def start(cls, options: ModelOptions) -> Job:
         ours, theirs = socket.socketpair()
         with theirs:
-            rank_options = WorkerOptions(str(options.package), theirs.fileno(), options.load, options.model)
+            rank_options = WorkerOptions(str(options.package), theirs.fileno(), options.load, options.create)
             process = await asyncio.create_subprocess_exec(
                 str(Path(accord.__file__).parent / "bin" / "accord"),
                 *("run", "-n", str(options.ranks), "--end-with", str(os.getpid()), "--grace", str(_GRACE_SECONDS)),
@@ -57,7 +64,7 @@ class Job:
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
             )
-        return cls(process, *await asyncio.open_unix_connection(sock=ours))
+        return cls(options.name, process, *await asyncio.open_unix_connection(sock=ours))
 
     def send(self, message: dict) -> None:
         if not self._writer.is_closing():
@@ -112,9 +119,12 @@ class Job:
         text = line.decode(errors="replace")
         self.lines.append(text)
         if self._shows_lines:
-            log("ranks", "warning", line=text)
+            self._log(text)
 
     def show_lines(self) -> None:
         self._shows_lines = True
         for line in self.lines:
-            log("ranks", "warning", line=line)
+            self._log(line)
+
+    def _log(self, line: str) -> None:
+        log("ranks", "warning", model=self._model, line=line)

@@ -22,9 +22,9 @@ _BODIES = {
 }
 _READS = {
     "/": ("A page for chats, with a live view of the server", "text/html", ()),
-    "/v1/models": ("The model that is served", "application/json", ()),
+    "/v1/models": ("The models that are served", "application/json", ()),
     "/health": ("Whether the server runs", "application/json", ()),
-    "/ready": ("Whether the ranks take requests", "application/json", ("503",)),
+    "/ready": ("Whether the ranks of all models take requests", "application/json", ("503",)),
     "/metrics": ("Counters for Prometheus", "text/plain", ()),
 }
 _STATUSES = {
@@ -57,14 +57,14 @@ _ERROR = {
 
 
 @functools.cache
-def openapi(model_name: str) -> dict:
-    """Returns the description of a server with this model."""
+def openapi(model_names: tuple[str, ...]) -> dict:
+    """Returns the description of a server with these models."""
     _, schemas = models_json_schema(
         [(body, "validation") for body, _, _ in _BODIES.values()], ref_template="#/components/schemas/{model}"
     )
     for schema in schemas["$defs"].values():
         if "model" in schema["properties"]:
-            schema["properties"]["model"] = {"const": model_name, "type": "string"}
+            schema["properties"]["model"] = {"enum": model_names, "type": "string", "default": model_names[0]}
     paths: dict[str, dict] = {}
     for path, (body, summary, streamed) in _BODIES.items():
         reference = {"$ref": f"#/components/schemas/{body.__name__}"}

@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["Parser", "ServeOptions", "parse_options"]
+__all__ = ["ModelOptions", "Parser", "ServeOptions", "parse_options"]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """A model, and the options of its service. Models of a server differ in name and package only."""
+
+    name: str  # in requests
+    package: Path
+    ranks: int
+    load: dict[str, object]  # arguments of accord.load
+    create: dict[str, object]  # arguments of LanguageModel.create
+    max_sequences: int
+    max_rows: int
+    max_requests: int
+    max_tokens: int | None
+    request_seconds: float
+    stall_seconds: float
+    log_prompts: bool
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    package: Path
-    ranks: int
+    models: tuple[ModelOptions, ...]  # at least one
     host: str
     port: int
-    model_name: str
-    load: dict[str, object]  # arguments of accord.load
-    model: dict[str, object]  # arguments of LanguageModel.create
-    max_sequences: int
-    max_rows: int
     max_connections: int
     header_seconds: float
     send_seconds: float
-    max_requests: int
-    max_tokens: int | None
     max_body_bytes: int
-    request_seconds: float
-    stall_seconds: float
     drain_seconds: float
     api_keys: Path | None
     tls_certificate: Path | None
     tls_key: Path | None
     cors_origins: tuple[str, ...]
-    log_prompts: bool
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,7 +53,7 @@ class Parser(argparse.ArgumentParser):
 def parse_options(words: list[str]) -> ServeOptions:
     parser = Parser(prog="accord serve", allow_abbrev=False)
     add = parser.add_argument
-    add("package", type=Path)
+    add("models", nargs="+", metavar="model")
     add("--ranks", type=int, default=1)
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=8000)
@@ -79,29 +87,50 @@ def parse_options(words: list[str]) -> ServeOptions:
         values = {name: getattr(given, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
-    name = given.package.resolve().name
-    return ServeOptions(
-        package=given.package,
+    model = functools.partial(
+        ModelOptions,
         ranks=given.ranks,
-        host=given.host,
-        port=given.port,
-        model_name=given.model_name or name.removesuffix(".accord"),
         load=chosen("threads", "canonical_ranks", "activation_dtype", "memory_limit"),
-        model=chosen("cache_tokens", "cache_dtype", "max_sequences", "max_rows"),
+        create=chosen("cache_tokens", "cache_dtype", "max_sequences", "max_rows"),
         max_sequences=given.max_sequences,
         max_rows=given.max_rows,
+        max_requests=given.max_requests,
+        max_tokens=given.max_tokens,
+        request_seconds=given.request_seconds,
+        stall_seconds=given.stall_seconds,
+        log_prompts=given.log_prompts,
+    )
+    packages = _packages(parser, given.models, given.model_name)
+    return ServeOptions(
+        models=tuple(model(name=name, package=package) for name, package in packages.items()),
+        host=given.host,
+        port=given.port,
         max_connections=given.max_connections,
         header_seconds=given.header_seconds,
         send_seconds=given.send_seconds,
-        max_requests=given.max_requests,
-        max_tokens=given.max_tokens,
         max_body_bytes=given.max_body_bytes,
-        request_seconds=given.request_seconds,
-        stall_seconds=given.stall_seconds,
         drain_seconds=given.request_seconds if given.drain_seconds is None else given.drain_seconds,
         api_keys=given.api_keys,
         tls_certificate=given.tls_certificate,
         tls_key=given.tls_key,
         cors_origins=tuple(filter(None, given.cors_origins.split(","))),
-        log_prompts=given.log_prompts,
     )
+
+
+def _packages(parser: Parser, words: list[str], model_name: str | None) -> dict[str, Path]:
+    """Returns the packages by the names of their models. A word is PATH or NAME=PATH."""
+    if model_name is not None and len(words) > 1:
+        parser.error("--model-name is for a single model; name each of several with NAME=PATH")
+    packages: dict[str, Path] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not equals or Path(word).exists():  # a path may contain "="
+            name, path = model_name or Path(word).resolve().name.removesuffix(".accord"), word
+        elif model_name is not None:
+            parser.error(f"--model-name {model_name}, and {word}: the model has two names")
+        if not name or not path:
+            parser.error(f"{word}: expected PATH or NAME=PATH")
+        if name in packages:
+            parser.error(f'{packages[name]} and {path} have the same name, "{name}"; give one of them as NAME=PATH')
+        packages[name] = Path(path)
+    return packages

@@ -13,14 +13,15 @@ import contextlib
 import enum
 import itertools
 from dataclasses import dataclass
+from pathlib import Path
 
 from accord.serve.clients import FairQueue, current_client
 from accord.serve.errors import ApiError, invalid, unavailable
 from accord.serve.generation import Generation, Mailbox, NewToken, Sample
 from accord.serve.job import Job
 from accord.serve.logs import log
-from accord.serve.metrics import Metrics
-from accord.serve.options import ServeOptions
+from accord.serve.metrics import ModelMetrics
+from accord.serve.options import ModelOptions
 
 __all__ = ["ModelFacts", "Ranks", "StartError", "State"]
 
@@ -40,7 +41,10 @@ class State(enum.Enum):
 
 
 class StartError(Exception):
-    """The ranks could not be started at all."""
+    """A package cannot be served, or its ranks could not be started at all."""
+
+    def __init__(self, package: Path, reason: str):
+        super().__init__(reason if str(package) in reason else f"{package}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,13 @@ class ModelFacts:
 
 
 class Ranks:
-    def __init__(self, options: ServeOptions, metrics: Metrics):
+    def __init__(self, options: ModelOptions, metrics: ModelMetrics):
         self.state = State.STARTING
         self.facts: ModelFacts | None = None
         self._options = options
         self._metrics = metrics
         self._job: Job | None = None
-        self._processes: dict[int, int] = {}  # ids of the ranks' processes, by rank
-        metrics.watch_ranks(self._processes)
+        self._stopping = asyncio.Event()
         self._live: dict[Generation, None] = {}  # in the order of submission
         self._waiting: FairQueue[Generation] = FairQueue()  # those of _live that are not in _sent
         self._sent: dict[Generation, None] = {}  # to the ranks
@@ -131,6 +134,9 @@ class Ranks:
         while self.state is not State.STOPPED:
             self._failure = ""
             job = self._job = await Job.start(self._options)
+            if self._stopping.is_set():  # by stop(), which did not know this job
+                await job.kill()
+                return
             if self.state is State.RESTARTING:
                 job.show_lines()
             code = await self._follow(job)
@@ -139,16 +145,20 @@ class Ranks:
             if self.state is State.STOPPED:
                 return
             if self.state is State.STARTING:
-                raise StartError(self._failure or "; ".join([f"the ranks ended with exit code {code}", *job.lines]))
+                reason = self._failure or "; ".join([f"the ranks ended with exit code {code}", *job.lines])
+                raise StartError(self._options.package, reason)
             self.state = State.RESTARTING
-            log("ranks_ended", "error", reason=self._failure, exit_code=code, running=len(self._live))
+            facts = {"reason": self._failure, "exit_code": code, "running": len(self._live)}
+            log("ranks_ended", "error", model=self._options.name, **facts)
             self._metrics.restarts.inc()
             self._prepare_restart()
             delay = 0.0 if became_ready else min(max(_FIRST_DELAY, 2 * delay), _LONGEST_DELAY)
-            await asyncio.sleep(delay)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
 
     async def stop(self) -> None:
         self.state = State.STOPPED
+        self._stopping.set()
         for generation in list(self._live):
             generation.mailbox.fail(unavailable("the server is shutting down"))
             self.cancel(generation)
@@ -205,7 +215,7 @@ class Ranks:
                 self._last_steps = stats["steps"]
                 self._metrics.set_stats(stats)
         elif "process" in message:
-            self._processes[message["rank"]] = message["process"]
+            self._metrics.rank_processes[message["rank"]] = message["process"]
         elif "embedded" in message:
             self._last_progress = now
             _, result = self._embeddings.get(message["embedded"], (None, None))
@@ -228,7 +238,7 @@ class Ranks:
         self._last_steps = 0
         self._last_progress = now
         self._metrics.ready.set(1)
-        log("ready", max_context=facts.max_context, resumed=len(self._sent))
+        log("ready", model=self._options.name, max_context=facts.max_context, resumed=len(self._sent))
         self._metrics.resumed.inc(len(self._sent))
         for generation in self._sent:
             self._send(generation)
@@ -313,7 +323,7 @@ class Ranks:
         self._send_waiting()
 
     def _prepare_restart(self) -> None:
-        self._processes.clear()
+        self._metrics.rank_processes.clear()
         self._by_number.clear()
         for generation in list(self._sent):
             generation.numbers.clear()

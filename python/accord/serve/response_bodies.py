@@ -111,7 +111,7 @@ class ResponsesRequest(Body):
         "truncation": ("disabled",),
     }
 
-    model: str
+    model: str | None = None
     input: str | Annotated[list[InputItem], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: Count | None = None
@@ -131,7 +131,7 @@ class ResponsesRequest(Body):
     user: str | None = None
 
     def sampling(self) -> SamplingRequest:
-        names = ("model", "min_p", "repetition_penalty", "seed", "stream", "temperature", "top_k", "top_p")
+        names = ("min_p", "repetition_penalty", "seed", "stream", "temperature", "top_k", "top_p")
         return SamplingRequest(**{name: getattr(self, name) for name in names})
 
     def format(self) -> ResponseFormat | None:

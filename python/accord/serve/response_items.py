@@ -12,10 +12,11 @@ from starlette.responses import Response
 from accord.serve.answer import Piece
 from accord.serve.constraints import format_grammar
 from accord.serve.errors import ApiError, invalid
+from accord.serve.models import Model, model_of
 from accord.serve.response_bodies import ResponsesRequest
 from accord.serve.responses import Writer
 from accord.serve.schemas import parse
-from accord.serve.service import Answers, Limits, Service
+from accord.serve.service import Answers, Limits
 from accord.serve.streams import event, read_body
 from accord.serve.tool_calls import CallDelta, joined
 from accord.serve.tools import conversation_of, tool_use_of
@@ -24,9 +25,9 @@ __all__ = ["responses"]
 
 
 async def responses(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = parse(ResponsesRequest, await read_body(request))
-    service.check_model(body.model)
+    model = model_of(request, body.model)
+    service = model.service
     if body.previous_response_id is not None:
         message = "this server keeps no responses: send the whole conversation as input"
         raise invalid(message, "previous_response_id", "unsupported_parameter")
@@ -50,14 +51,14 @@ async def responses(request: Request) -> Response:
         answers = service.start(body.sampling(), [prompt], limits, grammar)
     else:
         answers = service.start(body.sampling(), [prompt], limits, tools.grammar, tools.make_parser)
-    return await _ItemWriter(request, body, answers).respond(stream=bool(body.stream))
+    return await _ItemWriter(request, model, body, answers).respond(stream=bool(body.stream))
 
 
 class _ItemWriter(Writer):
     done = b""
 
-    def __init__(self, request: Request, body: ResponsesRequest, answers: Answers):
-        super().__init__(request, answers)
+    def __init__(self, request: Request, model: Model, body: ResponsesRequest, answers: Answers):
+        super().__init__(request, model, answers)
         self._sequence = 0  # number of the next event
         self._items: list[dict] = []
         self._open = False  # whether the last item continues
@@ -71,7 +72,7 @@ class _ItemWriter(Writer):
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
-            "model": body.model,
+            "model": model.name,
             "output": [],
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": None,

@@ -13,8 +13,9 @@ from starlette.responses import JSONResponse, Response
 
 from accord.serve.answer import Piece
 from accord.serve.errors import ApiError
+from accord.serve.models import Model
 from accord.serve.schemas import SamplingRequest
-from accord.serve.service import Answers, Service
+from accord.serve.service import Answers
 from accord.serve.streams import EventStream, event, unless_disconnected
 
 __all__ = ["ChoiceWriter", "Form", "Writer"]
@@ -44,11 +45,11 @@ class Writer(ABC):
 
     done = b"data: [DONE]\n\n"  # after the last event of a stream
 
-    def __init__(self, request: Request, answers: Answers):
-        service: Service = request.app.state.service
+    def __init__(self, request: Request, model: Model, answers: Answers):
+        options = model.service.options
         self._facts: dict = request.scope["facts"]
-        self._keeps_text = service.options.log_prompts
-        self._seconds = service.options.request_seconds
+        self._keeps_text = options.log_prompts
+        self._seconds = options.request_seconds
         self._request = request
         self._answers = answers
 
@@ -96,15 +97,15 @@ class Writer(ABC):
 class ChoiceWriter(Writer):
     """Writes choices, as completions and chats have them."""
 
-    def __init__(self, request: Request, body: SamplingRequest, answers: Answers, form: Form):
-        super().__init__(request, answers)
+    def __init__(self, request: Request, model: Model, body: SamplingRequest, answers: Answers, form: Form):
+        super().__init__(request, model, answers)
         self._form = form
         self._with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         self._head = {
             "id": f"{form.id_prefix}-{secrets.token_hex(12)}",
             "object": form.event_object if body.stream else form.whole_object,
             "created": int(time.time()),
-            "model": body.model,
+            "model": model.name,
         }
 
     async def events(self) -> AsyncIterator[bytes]:

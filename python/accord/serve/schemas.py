@@ -105,7 +105,7 @@ class StructuredOutputs(Body):
 class SamplingRequest(Body):
     """Fields that completions and chats have in common."""
 
-    model: str
+    model: str | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
@@ -151,7 +151,7 @@ class CompletionRequest(SamplingRequest):
 
 
 class EmbeddingsRequest(Body):
-    model: str
+    model: str | None = None
     input: (
         SomeText
         | Annotated[list[SomeText], Field(min_length=1, max_length=_MAX_TEXTS)]

@@ -1,4 +1,4 @@
-"""Runs the server: the listening socket, the ranks, uvicorn, and an end in order.
+"""Runs the server: the listening socket, the models with their ranks, uvicorn, and an end in order.
 
 After SIGTERM or SIGINT the server refuses new requests, finishes the running ones and ends the ranks; a second signal
 ends it at once.
@@ -17,15 +17,15 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from starlette.applications import Starlette
 
 from accord.serve.app import make_app
 from accord.serve.connections import limited_connection
 from accord.serve.gate import ApiKeys
 from accord.serve.logs import log, redirect_logging
 from accord.serve.metrics import Metrics
+from accord.serve.models import Models
 from accord.serve.options import ServeOptions
-from accord.serve.service import Service
-from accord.serve.texts import Texts
 
 __all__ = ["run_server"]
 
@@ -37,9 +37,9 @@ _KEEP_ALIVE_SECONDS = 75
 class _Server(uvicorn.Server):
     """uvicorn, except that it logs its address, and ends with exit code 0 after a signal."""
 
-    def __init__(self, config: uvicorn.Config, service: Service):
+    def __init__(self, config: uvicorn.Config, models: Models):
         super().__init__(config)
-        self._service = service
+        self._models = models
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -47,25 +47,25 @@ class _Server(uvicorn.Server):
             host, port = listening.getsockname()[:2]
             name = f"[{host}]" if ":" in host else host
             scheme = "https" if self.config.is_ssl else "http"
-            log("listening", url=f"{scheme}://{name}:{port}", model=self._service.options.model_name)
+            log("listening", url=f"{scheme}://{name}:{port}", models=self._models.names)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit
         self.should_exit = True
-        self._service.draining = True
+        self._models.drain()
 
 
 def run_server(options: ServeOptions) -> None:
-    """Serves until a signal ends the server. Raises StartError, OSError, ValueError and the errors of the package if it
-    cannot start."""
+    """Serves until a signal ends the server. Raises StartError, OSError and ValueError if it cannot start."""
     keys = None if options.api_keys is None else ApiKeys(options.api_keys)
     if options.tls_certificate is not None:
         _check_certificate(options.tls_certificate, options.tls_key)
-    texts = Texts(options.package)
+    metrics = Metrics()
+    models = Models(options.models, metrics)
     with _listen(options.host, options.port) as listening:
         _raise_descriptor_limit()
         redirect_logging()
-        asyncio.run(_serve(options, Service(options, texts, Metrics()), keys, listening))
+        asyncio.run(_serve(options, models, make_app(options, models, keys, metrics), listening))
 
 
 def _check_certificate(certificate: Path, key: Path | None) -> None:
@@ -96,9 +96,9 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(options: ServeOptions, service: Service, keys: ApiKeys | None, listening: socket.socket) -> None:
+async def _serve(options: ServeOptions, models: Models, app: Starlette, listening: socket.socket) -> None:
     config = uvicorn.Config(
-        make_app(service, keys),
+        app,
         http=limited_connection(options),
         ws="none",
         lifespan="off",
@@ -111,8 +111,8 @@ async def _serve(options: ServeOptions, service: Service, keys: ApiKeys | None, 
         ssl_certfile=options.tls_certificate,
         ssl_keyfile=options.tls_key,
     )
-    server = _Server(config, service)
-    ranks = asyncio.create_task(service.ranks.run())
+    server = _Server(config, models)
+    ranks = asyncio.create_task(models.run())
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await asyncio.wait((ranks, serving), return_when=asyncio.FIRST_COMPLETED)
@@ -120,6 +120,6 @@ async def _serve(options: ServeOptions, service: Service, keys: ApiKeys | None, 
             server.force_exit = server.should_exit = True
         await serving
     finally:
-        await service.ranks.stop()
+        await models.stop()
         await ranks
         log("ended")

@@ -1,4 +1,6 @@
-"""What the endpoints share: the options of a request in the engine's terms, and the choices that answer it."""
+"""The service of one model, which the endpoints share: it turns the options of a request into the engine's, and gives
+the request to the model's ranks.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,16 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+import accord
 from accord.grammar import Grammar
 from accord.serve.answer import Choice, Piece
 from accord.serve.clients import current_client
+from accord.serve.embedding_worker import is_encoder
 from accord.serve.errors import ApiError, invalid, too_late, unavailable
 from accord.serve.generation import Generation, Mailbox
-from accord.serve.metrics import Metrics
-from accord.serve.options import ServeOptions
-from accord.serve.ranks import ModelFacts, Ranks, State
+from accord.serve.metrics import ModelMetrics
+from accord.serve.options import ModelOptions
+from accord.serve.ranks import ModelFacts, Ranks, StartError, State
 from accord.serve.schemas import SamplingRequest
 from accord.serve.texts import Texts
 from accord.serve.tool_calls import ToolCallParser
@@ -92,17 +96,21 @@ class Answers:
 
 
 class Service:
-    def __init__(self, options: ServeOptions, texts: Texts, metrics: Metrics):
+    def __init__(self, options: ModelOptions, metrics: ModelMetrics):
+        """Raises StartError if the package cannot be served."""
         self.options = options
-        self.texts = texts
+        try:
+            self.is_encoder = is_encoder(accord.inspect(options.package))
+            self.texts = Texts(options.package)
+        except (accord.Error, OSError, ValueError) as error:
+            raise StartError(options.package, str(error)) from error
         self.metrics = metrics
         self.ranks = Ranks(options, metrics)
         self.draining = False
 
-    def check_model(self, name: str | None) -> None:
-        if name is not None and name != self.options.model_name:
-            message = f'there is no model "{name}"; this server has "{self.options.model_name}"'
-            raise ApiError(404, message, param="model", code="model_not_found")
+    @property
+    def state(self) -> str:
+        return "draining" if self.draining else self.ranks.state.value
 
     def note_prompt(self, request: Request, prompt: object) -> None:
         """Puts the prompt into the log's line for this request, if prompts are logged."""
@@ -120,7 +128,7 @@ class Service:
     def admit(self, generations: int) -> ModelFacts:
         """Raises an error if the server takes no further generations now."""
         facts = self._model_facts()
-        if facts.dimensions is not None:
+        if self.is_encoder:
             raise invalid("the model computes embeddings, and generates no text", "model", "unsupported_value")
         self._check_places(generations)
         return facts

@@ -20,6 +20,13 @@ def endless(text_model, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def encoder_model(text_model, tmp_path_factory):
+    from embedding_models import make_encoder_model
+
+    return make_encoder_model(text_model, tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="session")
 def tool_model(tmp_path_factory):
     from tool_model import make_tool_model
 

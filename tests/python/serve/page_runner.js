@@ -1,9 +1,9 @@
 // Runs the script of the page at / in Node, without a browser: a page of plain objects, and the real server.
-// Arguments: the server's URL, the page, a message. Prints what the page then shows, as JSON.
+// Arguments: the server's URL, the page, a message, the model that answers it. Prints what the page then shows, as JSON.
 "use strict";
 const fs = require("fs");
 const vm = require("vm");
-const [url, path, message] = process.argv.slice(2);
+const [url, path, message, model] = process.argv.slice(2);
 
 function makeElement() {
   const listeners = {};
@@ -23,8 +23,8 @@ const html = fs.readFileSync(path, "utf8");
 const elements = {};
 for (const [, id] of html.matchAll(/ id="(\w+)"/g)) elements[id] = makeElement();
 for (const [, id, value] of html.matchAll(/ id="(\w+)"[^>]* value="([^"]*)"/g)) elements[id].value = value;
-elements.model.textContent = "...";
 elements.temperature.value = "0";
+elements.max_tokens.value = "60";
 
 const context = vm.createContext({
   document: {getElementById: (id) => elements[id], createElement: makeElement},
@@ -39,14 +39,16 @@ async function until(condition) {
 }
 
 (async () => {
-  await until(() => elements.model.textContent !== "..." && elements.ranks.children.length > 0);
+  await until(() => elements.model.children.length > 0 && elements.ranks.children.length > 0);
+  elements.model.value = model;
+  elements.model.listeners.change();
   elements.text.value = message;
   elements.form.requestSubmit();
   await until(() => elements.send.hidden);
   await until(() => !elements.send.hidden);
   await wait(1.2);  // another look at the metrics
   console.log(JSON.stringify({
-    model: elements.model.textContent,
+    models: elements.model.children.map((option) => option.textContent),
     state: elements.state.textContent,
     messages: elements.messages.children.map((box) => ({
       role: box.className, text: box.children.length ? box.children[0].textContent : box.textContent,

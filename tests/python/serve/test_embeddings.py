@@ -7,71 +7,28 @@ import signal
 import struct
 from importlib.resources import files
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
+from embedding_models import SIZE, expected_embedding, write_card
 from http_clients import ask
 from served_model import served
-from text_model import TEXTS, torch, transformers
+from text_model import TEXTS, transformers
 
 import accord
 
 openai = pytest.importorskip("openai")
 np = pytest.importorskip("numpy")
-SIZE = 32
 TOLERANCE = 1e-4
 
 
-def encoder(vocabulary: int) -> torch.nn.Module:
-    torch.manual_seed(3)
-    config = transformers.BertConfig(
-        vocab_size=vocabulary,
-        hidden_size=SIZE,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        initializer_range=0.3,
-    )
-    return transformers.BertModel(config).eval()
-
-
-def expected(model: torch.nn.Module, ids: list[int], pooling: str, *, normalize: bool) -> np.ndarray:
-    """Returns transformers' embedding of one text, without padding."""
-    with torch.no_grad():
-        hidden = model(torch.tensor([ids])).last_hidden_state[0].numpy().astype(np.float64)
-    pooled = {"mean": hidden.mean(0), "cls": hidden[0], "last": hidden[-1]}[pooling]
-    return pooled / np.linalg.norm(pooled) if normalize else pooled
-
-
-def write_card(folder: Path, tokenizer: Path, config: dict, *, kinds: tuple[str, ...]) -> Path:
-    """Writes the files of a model of sentence-transformers."""
-    folder.mkdir()
-    (folder / "tokenizer.json").write_bytes(tokenizer.read_bytes())
-    modules = [{"type": f"sentence_transformers.models.{kind}", "path": f"{n}_{kind}"} for n, kind in enumerate(kinds)]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling/config.json").write_text(json.dumps(config))
-    return folder
+@pytest.fixture(scope="module")
+def model(encoder_model):
+    return encoder_model.model
 
 
 @pytest.fixture(scope="module")
-def model(text_model):
-    return encoder(len(text_model.tokenizer))
-
-
-@pytest.fixture(scope="module")
-def package(text_model, model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoder")
-    config = {"word_embedding_dimension": SIZE, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
-    kinds = ("Transformer", "Pooling", "Normalize")
-    card = write_card(folder / "card", text_model.path.parent / "tokenizer.json", config, kinds=kinds)
-    return accord.export_encoder(model, path=folder / "encoder.accord", tokenizer=card)
-
-
-@pytest.fixture(scope="module")
-def encoding(package):
-    with served(package, ranks=2) as running:
+def encoding(encoder_model):
+    with served(encoder_model.path, ranks=2) as running:
         yield running
 
 
@@ -82,7 +39,7 @@ def client(encoding):
 
 
 def reference(text_model, model, text: str) -> np.ndarray:
-    return expected(model, text_model.tokenizer(text).input_ids, "mean", normalize=True)
+    return expected_embedding(model, text_model.tokenizer(text).input_ids, "mean", normalize=True)
 
 
 def test_embeddings_match_transformers(encoding, client, text_model, model):
@@ -171,7 +128,7 @@ def test_each_pooling_matches_transformers(text_model, model, tmp_path, pooling,
         tokens[0, row, : len(ids)], tokens[1, row, : len(ids)] = ids, 1
     (made,) = accord.load(path).run(input_ids=tokens[0], attention_mask=tokens[1])
     for row, ids in enumerate(texts):
-        wanted = expected(model, ids, pooling, normalize=normalize)
+        wanted = expected_embedding(model, ids, pooling, normalize=normalize)
         np.testing.assert_allclose(np.asarray(made)[row], wanted, atol=TOLERANCE)
 
 
@@ -183,7 +140,9 @@ def test_minilm_is_pooled_as_its_card_says(tmp_path):
     path = accord.export_encoder(model, path=tmp_path / "minilm.accord", tokenizer=folder)
     ids = transformers.AutoTokenizer.from_pretrained(folder)("The quick brown fox").input_ids
     (made,) = accord.load(path).run(input_ids=np.array([ids]), attention_mask=np.ones((1, len(ids)), np.int64))
-    np.testing.assert_allclose(np.asarray(made)[0], expected(model, ids, "mean", normalize=True), atol=TOLERANCE)
+    np.testing.assert_allclose(
+        np.asarray(made)[0], expected_embedding(model, ids, "mean", normalize=True), atol=TOLERANCE
+    )
     tokenizer = accord.Tokenizer.load(path / "tokenizer.json")
     assert tokenizer.encode("The quick brown fox", whole=True) == ids
 

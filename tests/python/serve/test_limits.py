@@ -240,17 +240,13 @@ def ask_many(server: ServedModel, key: str, count: int, ended: list[str], tokens
     return threads
 
 
-def queued(server: ServedModel, key: str) -> float:
-    lines = ask(server, "/metrics", Authorization=f"Bearer {key}")[2].splitlines()
-    return float(next(line for line in lines if line.startswith("accord_queued_requests ")).split()[1])
-
-
 def test_clients_take_turns(endless, tmp_path):
     (tmp_path / "keys").write_text("greedy\nmodest\n")
     with served(endless, "--api-keys", tmp_path / "keys", "--max-sequences", 2) as server:
         ended: list[str] = []
         threads = ask_many(server, "greedy", 20, ended, 400)
-        wait_until(lambda: queued(server, "greedy") > 10, "requests wait")
+        key = {"Authorization": "Bearer greedy"}
+        wait_until(lambda: metric(server, "accord_queued_requests", **key) > 10, "requests wait")
         threads += ask_many(server, "modest", 3, ended, 400)
         for thread in threads:
             thread.join(120)

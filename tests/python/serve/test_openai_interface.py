@@ -368,15 +368,16 @@ def test_metrics_count_requests_and_tokens(server, client, text_model):
     before = metrics_of(server)
     client.completions.create(model=server.name, prompt="The quick", max_tokens=5, temperature=0)
     after = metrics_of(server)
+    label = f'model="{server.name}"'
     grown = {name: after[name] - before.get(name, 0) for name in after}
-    assert grown['accord_responses_total{path="/v1/completions",status="200"}'] == 1
-    assert grown["accord_generated_tokens_total"] == 5
-    assert grown["accord_prompt_tokens_total"] == len(text_model.tokenizer("The quick").input_ids)
-    assert grown["accord_time_to_first_token_seconds_count"] == 1
-    assert grown["accord_time_between_tokens_seconds_count"] == 4
-    assert after["accord_ready"] == 1
-    assert after["accord_open_requests"] == 0
-    assert 0 <= after["accord_cache_use_ratio"] <= 1
+    assert grown[f'accord_responses_total{{{label},path="/v1/completions",status="200"}}'] == 1
+    assert grown[f"accord_generated_tokens_total{{{label}}}"] == 5
+    assert grown[f"accord_prompt_tokens_total{{{label}}}"] == len(text_model.tokenizer("The quick").input_ids)
+    assert grown[f"accord_time_to_first_token_seconds_count{{{label}}}"] == 1
+    assert grown[f"accord_time_between_tokens_seconds_count{{{label}}}"] == 4
+    assert after[f"accord_ready{{{label}}}"] == 1
+    assert after[f"accord_open_requests{{{label}}}"] == 0
+    assert 0 <= after[f"accord_cache_use_ratio{{{label}}}"] <= 1
 
 
 def test_the_description_has_every_path_and_resolves(server):
@@ -390,5 +391,5 @@ def test_the_description_has_every_path_and_resolves(server):
     for reference in re.findall(r'"\$ref":"#/components/schemas/([^"]*)"', text):
         assert reference in description["components"]["schemas"]
     properties = description["components"]["schemas"]["ChatRequest"]["properties"]
-    assert properties["model"]["const"] == server.name
+    assert properties["model"]["enum"] == [server.name]
     assert "temperature" in properties

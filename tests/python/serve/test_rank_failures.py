@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from accord_command import is_running, process_state, wait_until
+from http_clients import metric
 from served_model import ServedModel, served
 
 openai = pytest.importorskip("openai")
@@ -171,7 +172,7 @@ def test_a_request_that_the_ranks_never_survive_is_a_503(endless):
     with served(endless, ranks=1) as server:
         os.kill(server.rank_process(0), signal.SIGSTOP)  # so that no token arrives
         reader = Reader(server, seed=1)
-        wait_until(lambda: open_requests(server) == 1, "the request has arrived")
+        wait_until(lambda: metric(server, "accord_open_requests") == 1, "the request has arrived")
         known = set()
         while reader.is_alive():
             process = wait_until(
@@ -185,12 +186,6 @@ def test_a_request_that_the_ranks_never_survive_is_a_503(endless):
         assert isinstance(reader.error, openai.InternalServerError)
         assert reader.error.status_code == 503
         server.wait_ready()
-
-
-def open_requests(server: ServedModel) -> int:
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
-    return int(float(next(line for line in lines if line.startswith("accord_open_requests ")).split()[1]))
 
 
 def test_a_server_whose_rank_stands_still_ends_after_sigterm(endless):

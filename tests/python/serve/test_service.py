@@ -6,14 +6,12 @@ import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import threading
-from pathlib import Path
 
 import pytest
-from accord_command import accord, is_running, program_environment, wait_until
-from http_clients import LONG, ask, connect, endless_streams, metric, send_request
-from served_model import ServedModel, served
+from accord_command import is_running, wait_until
+from http_clients import LONG, ask, connect, endless_streams, make_certificate, metric, send_request
+from served_model import ServedModel, serve_fails, served
 
 openai = pytest.importorskip("openai")
 
@@ -111,19 +109,10 @@ def test_requests_need_one_of_the_keys(text_model, tmp_path):
 
 
 def test_https_with_a_certificate(text_model, tmp_path):
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"),
-        ],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
-    options = ("--tls-certificate", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem")
-    with served(text_model.path, *options) as server:
+    certificate, key = make_certificate(tmp_path)
+    with served(text_model.path, "--tls-certificate", certificate, "--tls-key", key) as server:
         assert server.url.startswith("https://127.0.0.1:")
-        context = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        context = ssl.create_default_context(cafile=str(certificate))
         assert ask(server, "/health", context=context)[0] == 200
 
 
@@ -155,19 +144,11 @@ def test_running_requests_are_finished_after_sigterm(endless):
         wait_until(lambda: len(text) > 3, "the stream has begun")
         ranks = server.rank_processes()
         server.process.terminate()
-        wait_until(lambda: not accepts(server), "the server refuses connections")
+        wait_until(lambda: not server.accepts(), "the server refuses connections")
         reader.join(60)
         assert text[-1] == "length"
         assert server.process.wait(30) == 0
         assert not any(is_running(process) for process in ranks.values())
-
-
-def accepts(server: ServedModel) -> bool:
-    try:
-        connect(server).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -175,7 +156,7 @@ def test_a_second_signal_ends_the_server_at_once(endless, number):
     with served(endless) as server:
         (stream,) = endless_streams(server, 1)
         server.process.send_signal(number)
-        wait_until(lambda: not accepts(server), "the server refuses connections")
+        wait_until(lambda: not server.accepts(), "the server refuses connections")
         assert server.process.poll() is None
         server.process.send_signal(number)
         assert server.process.wait(15) == 0
@@ -188,19 +169,6 @@ def test_a_server_that_is_interrupted_while_it_starts_ends(text_model):
     assert server.process.wait(15) == 0
     server.wait_log_end()
     assert server.other_lines == []
-
-
-def serve_fails(*words: object, code: int = 1, before: Path | None = None) -> str:
-    """Runs a server that cannot start; returns its only line of errors. `before`: a folder before others in the path of
-    Python's modules."""
-    environment = program_environment()
-    if before is not None:
-        environment["PYTHONPATH"] = f"{before}{os.pathsep}{environment['PYTHONPATH']}"
-    result = accord("serve", *words, timeout=60, env=environment)
-    assert result.returncode == code, result.stderr
-    lines = [line for line in result.stderr.splitlines() if not line.startswith(("{", "see "))]
-    assert len(lines) == 1, result.stderr
-    return lines[0]
 
 
 def test_an_error_at_start_is_one_clear_line(text_model, tmp_path):
@@ -231,7 +199,7 @@ def test_an_invalid_option_is_named(text_model):
     assert "--ranks" in serve_fails(text_model.path, "--ranks", "two", code=2)
     assert "--ranks" in serve_fails(text_model.path, "--ranks", 0, code=2)
     assert "--port 70000" in serve_fails(text_model.path, "--port", 70000, code=2)
-    assert "package" in serve_fails(code=2)
+    assert "models" in serve_fails(code=2)
 
 
 def test_a_missing_python_package_is_named(text_model, tmp_path):

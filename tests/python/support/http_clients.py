@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 from served_model import ServedModel
 
@@ -36,9 +38,31 @@ def send_request(connection: socket.socket, body: dict, **headers: object) -> No
     connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
 
 
-def metric(server: ServedModel, name: str) -> float:
-    lines = ask(server, "/metrics")[2].splitlines()
-    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+def metric(server: ServedModel, name: str, model: str | None = None, **headers: str) -> float:
+    """Returns a metric of a model; without `model`, of the first one."""
+    begin = f'{name}{{model="{model or server.name}"}} '
+    lines = ask(server, "/metrics", **headers)[2].splitlines()
+    return float(next(line for line in lines if line.startswith(begin)).removeprefix(begin))
+
+
+def free_port() -> int:
+    """Returns a port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Creates a certificate for 127.0.0.1; returns its file and that of its key."""
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
 
 
 def endless_streams(server: ServedModel, count: int, **options: object) -> list[socket.socket]:

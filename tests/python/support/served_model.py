@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
+from accord_command import accord as run_accord
 from accord_command import end, process_state, program_environment, start_accord, wait_until
 
 import accord
@@ -29,7 +32,8 @@ class ServedModel:
         listening = wait_until(lambda: self.events("listening") or self.process.poll() is not None, "the server starts")
         assert listening is not True, self.other_lines
         self.url = self.events("listening")[0]["url"]
-        self.name = self.events("listening")[0]["model"]
+        self.names = self.events("listening")[0]["models"]
+        self.name = self.names[0]
 
     def _read_log(self) -> None:
         assert self.process.stderr is not None
@@ -47,18 +51,21 @@ class ServedModel:
         wait_until(lambda: len(self.events("ready")) >= times, f"the ranks are ready for the {times}. time")
         return self
 
-    def rank_process(self, rank: int) -> int:
+    def rank_process(self, rank: int, package: Path | None = None) -> int:
         """Returns the process id of a running rank."""
-        found = wait_until(lambda: self.rank_processes().get(rank), f"rank {rank} runs")
+        found = wait_until(lambda: self.rank_processes(package).get(rank), f"rank {rank} runs")
         return found
 
-    def rank_processes(self) -> dict[int, int]:
-        """Returns the process ids of the running ranks of this server, by rank."""
+    def rank_processes(self, package: Path | None = None) -> dict[int, int]:
+        """Returns the process ids of the running ranks of this server, by rank. A server of several models needs the
+        package of one of them."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 command = (folder / "cmdline").read_bytes().split(b"\0")
                 if b"accord.serve.worker" not in command or b"--no-python" in command:
+                    continue
+                if package is not None and json.loads(command[-2])["package"] != str(package):
                     continue
                 variables = dict(
                     entry.split("=", 1) for entry in (folder / "environ").read_text().split("\0") if "=" in entry
@@ -73,6 +80,15 @@ class ServedModel:
                 return True
             process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
         return False
+
+    def accepts(self) -> bool:
+        """Returns whether the server accepts connections."""
+        address = urllib.parse.urlsplit(self.url)
+        try:
+            socket.create_connection((address.hostname, address.port), timeout=60).close()
+        except OSError:
+            return False
+        return True
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
@@ -91,10 +107,10 @@ class ServedModel:
 
 @contextlib.contextmanager
 def served(package: Path, *options: object, **more) -> Iterator[ServedModel]:
-    """Serves a package while the block runs; the ranks are ready."""
+    """Serves a package while the block runs; the ranks are ready. The options may begin with more packages."""
     server = ServedModel(package, *options, **more)
     try:
-        yield server.wait_ready()
+        yield server.wait_ready(len(server.names))
     finally:
         if server.process.poll() is None:
             server.process.terminate()
@@ -103,6 +119,19 @@ def served(package: Path, *options: object, **more) -> Iterator[ServedModel]:
         server.process.kill()
         server.wait_log_end()
         end(server.process)
+
+
+def serve_fails(*words: object, code: int = 1, before: Path | None = None) -> str:
+    """Runs a server that cannot start; returns its only line of errors. `before`: a folder before others in the path of
+    Python's modules."""
+    environment = program_environment()
+    if before is not None:
+        environment["PYTHONPATH"] = f"{before}{os.pathsep}{environment['PYTHONPATH']}"
+    result = run_accord("serve", *words, timeout=60, env=environment)
+    assert result.returncode == code, result.stderr
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(("{", "see "))]
+    assert len(lines) == 1, result.stderr
+    return lines[0]
 
 
 def make_endless(text_model, folder: Path, stop_token: int | None = None) -> Path:
