@@ -53,7 +53,9 @@ async def model(request: Request) -> Response:
 def _entry(model: Model) -> dict:
     capability = "embedding" if model.service.is_encoder else "completion"
     head = {"id": model.name, "object": "model", "created": _BEGIN, "owned_by": "accord"}
-    return head | {"capabilities": [capability]}  # not in OpenAI's interface; llama.cpp and Ollama have it
+    # These are not in OpenAI's interface. llama.cpp and Ollama have the first, vLLM has the second.
+    parent = {} if model.adapter is None else {"parent": model.service.options.name}
+    return head | {"capabilities": [capability]} | parent
 
 
 async def health(request: Request) -> Response:
@@ -98,7 +100,7 @@ async def detokenize(request: Request) -> Response:
 
 
 async def description(request: Request) -> Response:
-    return JSONResponse(openapi(request.app.state.models.names))
+    return JSONResponse(openapi(tuple(model.name for model in request.app.state.models)))
 
 
 async def _api_error(request: Request, error: Exception) -> Response:

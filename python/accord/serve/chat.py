@@ -41,9 +41,9 @@ async def chat_completions(request: Request) -> Response:
     service.note_prompt(request, conversation)
     limits = _limits(body)
     if tools is None:
-        answers = service.start(body, [prompt], limits, grammar)
+        answers = service.start(body, [prompt], limits, grammar, adapter=model.adapter)
     else:
-        answers = service.start(body, [prompt], limits, tools.grammar, tools.make_parser)
+        answers = service.start(body, [prompt], limits, tools.grammar, tools.make_parser, adapter=model.adapter)
     form = _ChatForm(texts, bool(body.logprobs))
     return await ChoiceWriter(request, model, body, answers, form).respond(stream=bool(body.stream))
 

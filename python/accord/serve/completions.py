@@ -27,7 +27,8 @@ async def completions(request: Request) -> Response:
     grammar = await grammar_of(body)
     service.note_prompt(request, body.prompt)
     max_tokens = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    answers = service.start(body, prompts, Limits(max_tokens, "max_tokens", body.logprobs), grammar)
+    limits = Limits(max_tokens, "max_tokens", body.logprobs)
+    answers = service.start(body, prompts, limits, grammar, adapter=model.adapter)
     form = _CompletionForm(service.texts, body.logprobs is not None, len(answers.choices))
     return await ChoiceWriter(request, model, body, answers, form).respond(stream=bool(body.stream))
 

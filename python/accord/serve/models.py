@@ -11,6 +11,7 @@ from starlette.requests import Request
 from accord.serve.errors import ApiError
 from accord.serve.metrics import Metrics
 from accord.serve.options import ModelOptions
+from accord.serve.ranks import StartError
 from accord.serve.service import Service
 
 __all__ = ["Model", "Models", "model_of"]
@@ -18,24 +19,35 @@ __all__ = ["Model", "Models", "model_of"]
 
 @dataclass(frozen=True)
 class Model:
-    """A name that requests may give, and the service that answers them."""
+    """A name that requests may give, and the service that answers them: with one of its adapters, or none."""
 
     name: str
     service: Service
+    adapter: str | None = None
 
 
 class Models:
     def __init__(self, options: Sequence[ModelOptions], metrics: Metrics):
         """Raises StartError if a package cannot be served."""
         self._services = [Service(one, metrics.of_model(one.name)) for one in options]
-        self._by_name = {service.options.name: Model(service.options.name, service) for service in self._services}
+        self._by_name: dict[str, Model] = {}
+        for service in self._services:
+            names = [(service.options.name, None), *((adapter, adapter) for adapter in service.adapters)]
+            for name, adapter in names:
+                if name in self._by_name:
+                    raise StartError(
+                        service.options.package,
+                        f'there are two models with the name "{name}"; adapters are models, too',
+                    )
+                self._by_name[name] = Model(name, service, adapter)
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._by_name.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._by_name)
+        """The names of the models that have ranks, without adapters."""
+        return tuple(service.options.name for service in self._services)
 
     def find(self, name: str | None) -> Model:
         """Returns the model of this name; without a name, the first one. Raises ApiError if there is none."""

@@ -100,7 +100,9 @@ class Service:
         """Raises StartError if the package cannot be served."""
         self.options = options
         try:
-            self.is_encoder = is_encoder(accord.inspect(options.package))
+            inspected = accord.inspect(options.package)
+            self.is_encoder = is_encoder(inspected)
+            self.adapters: list[str] = inspected.get("adapters", [])
             self.texts = Texts(options.package)
         except (accord.Error, OSError, ValueError) as error:
             raise StartError(options.package, str(error)) from error
@@ -175,10 +177,12 @@ class Service:
         limits: Limits,
         grammar: Grammar | None,
         make_parser: Callable[[], ToolCallParser | None] = lambda: None,
+        *,
+        adapter: str | None,
     ) -> Answers:
         """Submits the prompts. The answers must be released.
 
-        make_parser: returns what finds calls of tools in a choice.
+        make_parser: returns what finds calls of tools in a choice. adapter: one of self.adapters, or None.
         """
         facts = self.admit(len(prompts))
         samples = body.n or 1
@@ -187,6 +191,8 @@ class Service:
             if not facts.stop_tokens:
                 raise invalid("this model has no stop token, so its answers cannot end where a grammar ends")
             wanted = [options | {"grammar": grammar.source} for options in wanted]
+        if adapter is not None:
+            wanted = [options | {"adapter": adapter} for options in wanted]
         mailbox = Mailbox()
         stops = body.stops()
         choices = [Choice(self.texts, stops, make_parser()) for _ in range(samples * len(prompts))]
