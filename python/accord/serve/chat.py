@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from accord.serve.answer import Piece, TokenLogprobs
-from accord.serve.constraints import grammar_of
+from accord.serve.constraints import grammar_of, schema_of
 from accord.serve.errors import invalid
 from accord.serve.models import model_of
 from accord.serve.responses import ChoiceWriter
@@ -25,16 +25,17 @@ async def chat_completions(request: Request) -> Response:
     model = model_of(request, body.model)
     service = model.service
     texts = service.texts
+    grammar = await grammar_of(body)
     tools = await tool_use_of(
         [tool.function for tool in body.tools or []],
         body.tool_choice,
         parallel=body.parallel_tool_calls is not False,
         texts=texts,
+        answer=schema_of(body.response_format, "response_format"),
         param_of="tools.{}.function.parameters".format,
     )
-    grammar = await grammar_of(body)
-    if grammar is not None and tools is not None:
-        raise invalid('answers with a structure cannot call tools; set tool_choice to "none"', "tool_choice")
+    if body.structured_outputs is not None and tools is not None:
+        raise invalid('structured_outputs exclude calls of tools; set tool_choice to "none"', "tool_choice")
     conversation = conversation_of(body.messages)
     text = texts.render(conversation, tools=None if tools is None else tools.definitions)
     prompt = await texts.encode(text, "messages", add_special_tokens=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from accord import grammar
@@ -13,7 +13,7 @@ from accord.grammar import Grammar
 from accord.serve.errors import invalid
 from accord.serve.schemas import ResponseFormat, SamplingRequest, StructuredOutputs
 
-__all__ = ["checked_grammar", "format_grammar", "grammar_of"]
+__all__ = ["checked_grammar", "format_grammar", "grammar_of", "schema_of"]
 
 Argument = TypeVar("Argument")
 
@@ -31,14 +31,19 @@ async def grammar_of(body: SamplingRequest) -> Grammar | None:
 
 async def format_grammar(form: ResponseFormat | None, param: str, schema_param: str) -> Grammar | None:
     """Returns the grammar of a format, None for any text. The names of the fields are for errors."""
+    schema = schema_of(form, param)
+    return None if schema is None else await checked_grammar(grammar.json_schema, schema, schema_param)
+
+
+def schema_of(form: ResponseFormat | None, param: str) -> Mapping[str, object] | None:
+    """Returns the schema of a format, None for any text."""
     if form is None or form.type == "text":
         return None
     if form.type == "json_object":
-        return await checked_grammar(grammar.json_schema, {"type": "object"}, param)
+        return {"type": "object"}
     if form.json_schema is None:
         raise invalid("the type json_schema needs a json_schema", f"{param}.json_schema")
-    schema = {"type": "object"} if form.json_schema.schema_ is None else form.json_schema.schema_
-    return await checked_grammar(grammar.json_schema, schema, schema_param)
+    return {"type": "object"} if form.json_schema.schema_ is None else form.json_schema.schema_
 
 
 async def _of_outputs(outputs: StructuredOutputs) -> Grammar | None:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from accord.serve.answer import Piece
-from accord.serve.constraints import format_grammar
+from accord.serve.constraints import format_grammar, schema_of
 from accord.serve.errors import ApiError, invalid
 from accord.serve.models import Model, model_of
 from accord.serve.response_bodies import ResponsesRequest
@@ -32,16 +32,15 @@ async def responses(request: Request) -> Response:
         message = "this server keeps no responses: send the whole conversation as input"
         raise invalid(message, "previous_response_id", "unsupported_parameter")
     texts = service.texts
+    grammar = await format_grammar(body.format(), "text.format", "text.format.schema")
     tools = await tool_use_of(
         body.functions(),
         body.choice(),
         parallel=body.parallel_tool_calls is not False,
         texts=texts,
+        answer=schema_of(body.format(), "text.format"),
         param_of="tools.{}.parameters".format,
     )
-    grammar = await format_grammar(body.format(), "text.format", "text.format.schema")
-    if grammar is not None and tools is not None:
-        raise invalid('answers with a structure cannot call tools; set tool_choice to "none"', "tool_choice")
     conversation = conversation_of(body.messages(), "input")
     text = texts.render(conversation, tools=None if tools is None else tools.definitions)
     prompt = await texts.encode(text, "input", add_special_tokens=False)

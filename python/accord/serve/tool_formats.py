@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from accord import grammar
@@ -134,20 +134,44 @@ def format_of(template: str) -> ToolFormat | None:
 
 
 def calls_grammar(
-    form: ToolFormat, tools: Sequence[tuple[str, dict[str, object]]], tokenizer: Tokenizer, most: int
+    form: ToolFormat,
+    tools: Sequence[tuple[str, Mapping[str, object]]],
+    tokenizer: Tokenizer,
+    most: int,
+    *,
+    with_text: bool = False,
+    answer: Mapping[str, object] | None = None,
 ) -> Grammar:
     """Returns the grammar of one to `most` calls. tools: names, and schemas of arguments. Raises InvalidArgument for a
-    schema that cannot be enforced."""
+    schema that cannot be enforced.
+
+    with_text: any text may precede the calls, or stand alone. answer: a schema; JSON that conforms to it may take the
+    place of the calls. One of these at most."""
+    begin = list(_tokens_and_texts(form.begin, tokenizer))
+    rest = _join("call", _more(form, tokenizer, most), _literal(form.end, tokenizer))
     rules = [
-        f"start: {_join(_literal(form.begin, tokenizer), 'call', _more(form, tokenizer, most), _literal(form.end, tokenizer))}",
+        *(_calls_after_text(begin, rest) if with_text else [f"start: {_join(_notation(begin), rest)}"]),
         "call: " + " | ".join(f"call_{index}" for index in range(len(tools))),
     ]
+    if answer is not None:
+        rules[0] += " | answer"
+        rules.append(f"answer: {grammar.lark_json(answer)}")
     before, middle, after = form.call_parts
     for index, (name, schema) in enumerate(tools):
         head = _literal(before + name + middle, tokenizer)
         rules.append(f"call_{index}: {_join(head, f'arguments_{index}', _literal(after, tokenizer))}")
         rules.append(f"arguments_{index}: {grammar.lark_json(schema)}")
     return grammar.grammar("\n".join(rules) + "\n")
+
+
+def _calls_after_text(begin: list[int | str], rest: str) -> list[str]:
+    """Returns rules for a text, which calls may follow. It ends where calls first begin."""
+    if not begin:  # an answer is calls from its beginning, or a text
+        return [f"start: {rest} | TEXT |", r"TEXT: /[^{](.|\n)*/"]
+    if isinstance(begin[0], int):
+        return [f"start: text | text {_join(_notation(begin), rest)}", f"text: <[^{begin[0]}]>*"]
+    head = f"head[lazy]: TEXT {json.dumps(begin[0])}"
+    return [f"start: TEXT | {_join('head', _notation(begin[1:]), rest)}", r"TEXT: /(.|\n)*/", head]
 
 
 def _more(form: ToolFormat, tokenizer: Tokenizer, most: int) -> str:
@@ -160,12 +184,15 @@ def _join(*parts: str) -> str:
 
 def _literal(text: str, tokenizer: Tokenizer) -> str:
     """Returns a text in Lark's notation, with special tokens by their ids."""
-    return " ".join(
-        f"<[{token}]>" if isinstance(token, int) else json.dumps(token) for token in _tokens_and_texts(text, tokenizer)
-    )
+    return _notation(_tokens_and_texts(text, tokenizer))
+
+
+def _notation(parts: Iterable[int | str]) -> str:
+    return " ".join(f"<[{part}]>" if isinstance(part, int) else json.dumps(part) for part in parts)
 
 
 def _tokens_and_texts(text: str, tokenizer: Tokenizer) -> Iterator[int | str]:
+    """Yields the ids of special tokens, and the texts between them."""
     end = 0
     for match in _SPECIAL.finditer(text):
         token = tokenizer.id_of(match[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from accord import grammar
@@ -19,11 +19,12 @@ from accord.serve.tool_formats import MOST_CALLS, ToolFormat, calls_grammar
 __all__ = ["ToolUse", "conversation_of", "tool_use_of"]
 
 _NO_PARAMETERS: dict[str, object] = {"type": "object", "properties": {}}
+_ANY_ARGUMENTS: dict[str, object] = {"type": "object"}
 
 
 @dataclass(frozen=True)
 class ToolUse:
-    """definitions: the tools as chat templates take them. grammar: for answers that must call a tool."""
+    """definitions: the tools as chat templates take them. grammar: of the answers, None if they are free."""
 
     form: ToolFormat
     definitions: list[dict[str, object]]
@@ -40,11 +41,13 @@ async def tool_use_of(
     *,
     parallel: bool,
     texts: Texts,
+    answer: Mapping[str, object] | None,
     param_of: Callable[[int], str],
 ) -> ToolUse | None:
     """Returns None if the model may call no tool.
 
-    param_of: returns the field with the parameters of a function, for errors.
+    answer: the schema of answers that call no tool; None for any text. param_of: returns the field with the parameters
+    of a function, for errors.
     """
     if not functions:
         if choice not in (None, "none", "auto"):
@@ -60,14 +63,28 @@ async def tool_use_of(
             raise invalid(f'there is no tool "{choice.function.name}" among tools', "tool_choice")
     must_call = choice == "required" or isinstance(choice, ChosenTool)
     single = not parallel or isinstance(choice, ChosenTool)
-    for index, function in enumerate(functions):
-        if must_call and function in chosen:  # so that the error names the field
-            await checked_grammar(grammar.json_schema, function.parameters or _NO_PARAMETERS, param_of(index))
+    if answer is not None and not must_call and not form.begin:
+        # Both begin with a brace, and a token at a time cannot tell one from the other.
+        message = "models with this format of calls cannot choose between a call and an answer with a structure"
+        raise invalid(f'{message}; set tool_choice to "none" or "required"', "tool_choice", "unsupported_value")
     made = None
-    if must_call:
-        schemas = [(function.name, function.parameters or _NO_PARAMETERS) for function in chosen]
-        most = 1 if single else MOST_CALLS
-        make = functools.partial(calls_grammar, form, tokenizer=texts.tokenizer, most=most)
+    if must_call or answer is not None or any(function.strict for function in functions):
+        schemas = []
+        for index, function in enumerate(functions):
+            if function not in chosen:
+                continue
+            is_enforced = must_call or function.strict
+            schema = (function.parameters or _NO_PARAMETERS) if is_enforced else _ANY_ARGUMENTS
+            await checked_grammar(grammar.json_schema, schema, param_of(index))  # so that the error names the field
+            schemas.append((function.name, schema))
+        make = functools.partial(
+            calls_grammar,
+            form,
+            tokenizer=texts.tokenizer,
+            most=1 if single else MOST_CALLS,
+            with_text=not must_call and answer is None,
+            answer=None if must_call else answer,
+        )
         made = await checked_grammar(make, schemas, "tools")
     return ToolUse(form, [_definition(function) for function in functions], made, single)
 

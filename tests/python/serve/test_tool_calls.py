@@ -3,6 +3,7 @@
 import json
 import random
 from array import array
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from accord import grammar  # noqa: E402
 from accord.serve.answer import Choice, Piece  # noqa: E402
 from accord.serve.generation import NewToken  # noqa: E402
 from accord.serve.tool_calls import ToolCallParser, joined  # noqa: E402
-from accord.serve.tool_formats import FORMATS, calls_grammar, format_of  # noqa: E402
+from accord.serve.tool_formats import FORMATS, ToolFormat, calls_grammar, format_of  # noqa: E402
 
 BY_NAME = {form.name: form for form in FORMATS}
 ARGUMENTS = ['{"city": "Köln \\"}{\\" \\\\", "days": [1, {"x": null}]}', "{}"]
@@ -127,6 +128,47 @@ def test_the_grammar_allows_calls_with_valid_arguments_only(name, special):
     """Also where texts of the format are special tokens."""
     form = BY_NAME[name]
     answer = ANSWERS[name] % ('{"city": "Bonn"}', "{}")
+    tokenizer, accepts = acceptance(form, special)
+    made = calls_grammar(form, TOOLS, tokenizer, most=2)
+    assert accepts(answer, made)
+    assert accepts(ANSWERS[name] % ('{"city":"Bonn"}', "{}"), made)
+    assert not accepts(answer.replace("Bonn", "Berlin"), made)
+    assert not accepts(answer.replace("get-weather", "get"), made)
+    assert not accepts(answer, calls_grammar(form, TOOLS, tokenizer, most=1))
+    assert not accepts("Hello", made)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("special", [False, True])
+def test_the_grammar_allows_texts_beside_valid_calls(name, special):
+    form = BY_NAME[name]
+    answer = ANSWERS[name] % ('{"city": "Bonn"}', "{}")
+    tokenizer, accepts = acceptance(form, special)
+    made = calls_grammar(form, TOOLS, tokenizer, most=2, with_text=True)
+    for text in ("", "Hello", "a < b [T\n<tool"):
+        assert accepts(text, made)
+        if form.begin:
+            assert accepts(text + answer, made)
+            assert not accepts(text + answer.replace("Bonn", "Berlin"), made)
+    assert accepts(answer, made)
+    assert not accepts(answer.replace("get-weather", "get"), made)
+    assert not accepts(answer.replace("Bonn", "Berlin"), made)
+
+
+@pytest.mark.parametrize("name", [name for name in ANSWERS if BY_NAME[name].begin])
+def test_the_grammar_allows_an_answer_in_place_of_calls(name):
+    form = BY_NAME[name]
+    tokenizer, accepts = acceptance(form, special=True)
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    made = calls_grammar(form, TOOLS, tokenizer, most=2, answer=schema | {"additionalProperties": False})
+    assert accepts('{"n": 12}', made)
+    assert accepts(ANSWERS[name] % ('{"city": "Bonn"}', "{}"), made)
+    assert not accepts("Hello", made)
+    assert not accepts('{"n": "12"}', made)
+
+
+def acceptance(form: ToolFormat, special: bool) -> tuple[accord.Tokenizer, Callable[[str, grammar.Grammar], bool]]:
+    """Returns a tokenizer, and whether a grammar allows a text and its end. special: texts of the format are tokens."""
     tokenizer = tokenizer_with(sorted(form.special_texts) if special else [])
     masks = grammar.Masks(tokenizer, tokenizer.vocabulary_size, [0])
 
@@ -139,13 +181,7 @@ def test_the_grammar_allows_calls_with_valid_arguments_only(name, special):
                 return False
         return True
 
-    made = calls_grammar(form, TOOLS, tokenizer, most=2)
-    assert accepts(answer, made)
-    assert accepts(ANSWERS[name] % ('{"city":"Bonn"}', "{}"), made)
-    assert not accepts(answer.replace("Bonn", "Berlin"), made)
-    assert not accepts(answer.replace("get-weather", "get"), made)
-    assert not accepts(answer, calls_grammar(form, TOOLS, tokenizer, most=1))
-    assert not accepts("Hello", made)
+    return tokenizer, accepts
 
 
 def tokenizer_with(special: list[str]) -> accord.Tokenizer:

@@ -136,6 +136,53 @@ def test_parallel_calls_can_be_forbidden(ask):
     assert len(choice.message.tool_calls) == 1
 
 
+def strict(tools: list[dict]) -> list[dict]:
+    return [{**tool, "function": tool["function"] | {"strict": True}} for tool in tools]
+
+
+def test_arguments_of_strict_functions_are_valid_whenever_the_model_calls_one(ask):
+    made = ask(BOTH[:1], tools=strict(TOOLS), n=32, temperature=1.7, seed=3, max_tokens=150).choices
+    finished = [one for one in made if one.finish_reason in ("stop", "tool_calls")]
+    calls = [call for one in finished for call in calls_of(one.message)]
+    assert calls
+    for name, arguments in calls:
+        jsonschema.validate(arguments, SCHEMAS[name])
+    assert "stop" in {one.finish_reason for one in ask(GREETING[:1], tools=strict(TOOLS)).choices}
+
+
+def test_strict_functions_change_nothing_of_valid_answers(ask):
+    for question, lesson in (WEATHER, BOTH, GREETING):
+        (choice,) = ask([question], tools=strict(TOOLS)).choices
+        assert calls_of(choice.message) == calls_in(lesson)
+        assert choice.message.content == (lesson["content"] or None)
+
+
+def test_answers_with_a_format_may_be_calls(ask):
+    schema = {
+        "type": "object",
+        "properties": {"text": {"type": "string", "maxLength": 20}},
+        "required": ["text"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    (choice,) = ask(WEATHER[:1], response_format=form).choices
+    assert calls_of(choice.message) == calls_in(WEATHER[1])
+    made = ask(GREETING[:1], response_format=form, n=16, temperature=1.7, seed=5, max_tokens=150).choices
+    assert "stop" in {one.finish_reason for one in made}
+    for one in made:
+        if one.finish_reason == "stop":
+            jsonschema.validate(json.loads(one.message.content), schema)
+
+
+def test_responses_with_a_format_may_be_calls(client, tool_server):
+    tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    form = {"type": "json_schema", "name": "answer", "schema": {"type": "object"}}
+    made = client.responses.create(
+        model=tool_server.name, input=WEATHER[0]["content"], tools=tools, text={"format": form}, temperature=0
+    )
+    assert [(item.name, json.loads(item.arguments)) for item in made.output] == calls_in(WEATHER[1])
+
+
 def test_tool_choice_none_gives_a_text(ask):
     with_none = ask(WEATHER[:1], tool_choice="none", max_tokens=20)
     without = ask(WEATHER[:1], tools=openai.omit, max_tokens=20)
@@ -171,7 +218,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "[
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools.0.custom", "not supported"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name", "pattern"),
         ({"tools": with_parameters({"uniqueItems": True}), "tool_choice": "required"}, "tools.0.function.parameters", "uniqueItems"),
-        ({"response_format": {"type": "json_object"}}, "tool_choice", "cannot call tools"),
+        ({"structured_outputs": {"regex": "a"}}, "tool_choice", "exclude calls of tools"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.tool_call_id", "required"),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages.0.tool_calls", "assistant"),
         ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, "messages.0.tool_calls.0.function.arguments", "JSON object"),
@@ -179,7 +226,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "[
     ],
 )  # fmt: skip
 def test_an_invalid_use_is_a_400_that_names_the_field(client, tool_server, fields, param, message):
-    body = {"model": tool_server.name, "messages": WEATHER[:1], "tools": TOOLS} | fields
+    body = {"model": tool_server.name, "messages": WEATHER[:1], "tools": TOOLS, "extra_body": fields}
     with pytest.raises(openai.BadRequestError, match=message) as caught:
         client.chat.completions.create(**body)
     assert caught.value.param == param

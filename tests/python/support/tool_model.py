@@ -11,8 +11,7 @@ TEMPLATE = """{% if tools %}<|im_start|>system
 Tools:{% for tool in tools %} {{ tool.function.name }}{% endfor %}.
 {# arguments of a <tool_call> #}<|im_end|>
 {% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}{% for call in message.tool_calls or [] %}{% if message.content or not loop.first %}
-{% endif %}<tool_call>
+{{ message.content }}{% for call in message.tool_calls or [] %}{% if message.content or not loop.first %}{{ '\n' }}{% endif %}<tool_call>
 {{ {"name": call.function.name, "arguments": call.function.arguments} | tojson }}
 </tool_call>{% endfor %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
