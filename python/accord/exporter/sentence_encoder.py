@@ -6,13 +6,16 @@ files beside the weights.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
+from accord._core import Tokenizer
 from accord.exporter.export import export
 from accord.exporter.language_model import longest_context, tokenizer_file
 from accord.graph.errors import ExportError
@@ -26,20 +29,31 @@ POOLINGS = ("mean", "cls", "last")
 MAX_BATCH = 64
 # Keys of a card's pooling, and the newer names of its single key.
 _CARD_KEYS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "last": "pooling_mode_lasttoken"}
+_ENDING_STEPS = ("BertProcessing", "RobertaProcessing")  # post-processors that always end a text with a token
 _CARD_NAMES = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 
 
 class SentenceEncoder(torch.nn.Module):
-    """A transformer, and the embedding that its token vectors become. Texts are padded on the right."""
+    """A transformer, and the embedding that its token vectors become. Texts are padded on the right: that changes
+    nothing for a decoder either, whose tokens see only those before them."""
 
     def __init__(self, encoder: torch.nn.Module, pooling: str, *, normalize: bool):
         super().__init__()
         self.encoder = encoder
         self.pooling = pooling
         self.normalize = normalize
+        # Decoders would return their keys and values too.
+        takes_cache = "use_cache" in inspect.signature(encoder.forward).parameters
+        self._options = {"use_cache": False} if takes_cache else {}
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        hidden = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        output = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **self._options)
+        hidden = getattr(output, "last_hidden_state", None)
+        if hidden is None:
+            name = type(self.encoder).__name__
+            raise ExportError(
+                f"{name} returns no last_hidden_state: give the model without a head, as AutoModel loads it"
+            )
         if self.pooling == "cls":
             pooled = hidden[:, 0]
         else:
@@ -67,13 +81,17 @@ def export_encoder(
     engine takes input_ids and attention_mask (int64, [batch, length], padded on the right, at most 64 texts) and
     returns the embeddings [batch, size]. `accord serve` serves it as /v1/embeddings.
 
+    `model`: an encoder (BertModel, ...) or a decoder (Qwen3Model, MistralModel, ...). A ...ForCausalLM is exported
+    without its head.
     `tokenizer`: a tokenizer.json, or a folder with one; it becomes part of the package.
     `pooling`: how token vectors become an embedding: "mean", "cls" (the first token's) or "last" (the last token's).
+    With "last", texts end with the EOS token if tokenizer_config.json says `add_eos_token`.
     `normalize`: whether embeddings are scaled to length 1. Both are read from the tokenizer's folder if it has
     modules.json, as models of sentence-transformers do.
     The other arguments are those of accord.export(). Raises ExportError.
     """
-    folder = tokenizer_file(tokenizer).parent
+    file = tokenizer_file(tokenizer)
+    folder = file.parent
     of_card, normalizes = _card(folder) if pooling is None or normalize is None else (None, None)
     pooling = pooling or of_card
     if pooling not in POOLINGS:
@@ -81,6 +99,8 @@ def export_encoder(
         raise ExportError(
             f'pooling "{pooling}": expected {known}' if pooling else f"{folder} has no modules.json: give pooling"
         )
+    if type(model).__name__.endswith("ForCausalLM"):
+        model = model.base_model
     encoder = SentenceEncoder(model, pooling, normalize=bool(normalizes if normalize is None else normalize)).eval()
     ids = torch.ones(2, 8, dtype=torch.int64)
     mask = torch.ones_like(ids)
@@ -89,18 +109,52 @@ def export_encoder(
         0: torch.export.Dim("batch", min=1, max=MAX_BATCH),
         1: torch.export.Dim("length", min=1, max=longest_context(model)),
     }
-    return export(
-        encoder,
-        (ids, mask),
-        path=path,
-        sharding=sharding,
-        dynamic_shapes={"input_ids": limits, "attention_mask": limits},
-        output_names=["embeddings"],
-        tokenizer=tokenizer,
-        weights=weights,
-        check=check,
-        progress=progress,
-    )
+    with tempfile.TemporaryDirectory() as temporary:
+        if pooling == "last":
+            file = _with_end_token(file, Path(temporary))
+        return export(
+            encoder,
+            (ids, mask),
+            path=path,
+            sharding=sharding,
+            dynamic_shapes={"input_ids": limits, "attention_mask": limits},
+            output_names=["embeddings"],
+            tokenizer=file,
+            weights=weights,
+            check=check,
+            progress=progress,
+        )
+
+
+def _with_end_token(file: Path, folder: Path) -> Path:
+    """Returns a tokenizer.json whose texts end with the EOS token if tokenizer_config.json beside it says
+    `add_eos_token`. Transformers before version 5 adds the token to the post-processor when it loads a tokenizer, so
+    the file of a model may lack it. `folder`: for a changed file."""
+    config_file = file.with_name("tokenizer_config.json")
+    config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.exists() else {}
+    if not config.get("add_eos_token"):
+        return file
+    end = config["eos_token"] if isinstance(config["eos_token"], str) else config["eos_token"]["content"]
+    tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    given = tokenizer["post_processor"]
+    steps = given["processors"] if given and given["type"] == "Sequence" else [given] if given else []
+    if any(step["type"] in _ENDING_STEPS for step in steps):
+        return file
+    template = next((step for step in steps if step["type"] == "TemplateProcessing"), None)
+    if template is None:
+        first, second = ({"Sequence": {"id": name, "type_id": number}} for number, name in enumerate("AB"))
+        template = {"type": "TemplateProcessing", "single": [first], "pair": [first, second], "special_tokens": {}}
+        steps = [*steps, template]
+    if any(piece.get("SpecialToken", {}).get("id") == end for piece in template["single"]):
+        return file
+    for number, name in enumerate(("single", "pair")):
+        template[name] = [*template[name], {"SpecialToken": {"id": end, "type_id": number}}]
+    number = Tokenizer.load(file).id_of(end)
+    template["special_tokens"][end] = {"id": end, "ids": [number], "tokens": [end]}
+    tokenizer["post_processor"] = steps[0] if len(steps) == 1 else {"type": "Sequence", "processors": steps}
+    changed = folder / "tokenizer.json"
+    changed.write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    return changed
 
 
 def _card(folder: Path) -> tuple[str | None, bool]:

@@ -27,8 +27,9 @@ from accord.serve.schemas import SamplingRequest
 from accord.serve.texts import Texts
 from accord.serve.tool_calls import ToolCallParser
 
-__all__ = ["Answers", "Limits", "Service"]
+__all__ = ["Answers", "Limits", "Service", "batches"]
 
+_BATCH_TOKENS = 16384  # the attention of a batch takes memory for each pair of tokens
 # Options of the engine that have the same names in requests.
 _SAME_NAMES = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
@@ -40,6 +41,18 @@ class Limits:
     max_tokens: int | None
     param: str
     logprobs: int | None  # how many of the best tokens' log probabilities, besides that of the token
+
+
+def batches(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Returns batches of at most `most` texts of similar lengths, as the texts' indices. With padding, a batch has at
+    most _BATCH_TOKENS tokens, or one text."""
+    made: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if made and len(made[-1]) < most and (len(made[-1]) + 1) * lengths[index] <= _BATCH_TOKENS:
+            made[-1].append(index)
+        else:
+            made.append([index])
+    return made
 
 
 class Answers:
@@ -148,9 +161,7 @@ class Service:
         self._check_places(1)
         self.metrics.prompt_tokens.inc(sum(map(len, texts)))
         vectors: dict[int, array.array] = {}
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        for begin in range(0, len(order), facts.max_batch):
-            batch = order[begin : begin + facts.max_batch]
+        for batch in batches([len(text) for text in texts], facts.max_batch):
             numbers = array.array("f", base64.b64decode(await self.ranks.embed([texts[index] for index in batch])))
             for place, index in enumerate(batch):
                 vectors[index] = numbers[place * facts.dimensions : (place + 1) * facts.dimensions]

@@ -18,6 +18,9 @@ import accord
 
 openai = pytest.importorskip("openai")
 np = pytest.importorskip("numpy")
+pytest.importorskip("starlette")
+from accord.serve.service import batches  # noqa: E402
+
 TOLERANCE = 1e-4
 
 
@@ -72,6 +75,18 @@ def test_more_texts_than_a_batch_keep_their_order(encoding, client, text_model, 
         np.testing.assert_allclose(
             made.data[index].embedding, reference(text_model, model, texts[index]), atol=TOLERANCE
         )
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([3, 1, 2], [[1, 2, 0]]),
+        ([5] * 150, [list(range(64)), list(range(64, 128)), list(range(128, 150))]),
+        ([30000, 10, 8192, 8192, 8000, 20000], [[1, 4], [2, 3], [5], [0]]),
+    ],
+)
+def test_batches_have_few_tokens_with_padding(lengths, expected):
+    assert batches(lengths, 64) == expected
 
 
 def test_fewer_dimensions_keep_the_length(encoding, client, text_model, model):
