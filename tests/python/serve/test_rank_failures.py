@@ -1,6 +1,7 @@
 """Ranks die or stand still under load: clients get the same tokens as without, and nothing is left behind."""
 
 import os
+import shutil
 import signal
 import threading
 import urllib.error
@@ -195,3 +196,14 @@ def test_a_server_whose_rank_stands_still_ends_after_sigterm(endless):
         wait_until(lambda: process_state(process) == "T", "the rank has stopped")
         assert server.stop() == 0
         assert not is_running(process)
+
+
+def test_a_server_that_waits_for_another_start_ends_after_sigterm(endless, tmp_path):
+    package = tmp_path / "moved.accord"
+    shutil.copytree(endless, package)
+    with served(package, ranks=1) as server:
+        process = server.rank_process(0)
+        next(package.glob("weights-*.safetensors")).unlink()
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda: len(server.events("ranks_ended")) >= 5, "several starts have failed")
+        assert server.stop(seconds=3) == 0  # the next start is due in 4 s
