@@ -50,6 +50,8 @@ constexpr std::array kServeOptions = {
     PythonOption{"--tls-key", PythonValue::kText, "PEM file with the certificate's key [in the certificate's file]"},
     PythonOption{"--cors-origins", PythonValue::kText,
                  "Origins of web pages that may call the server, between commas, or * [none]"},
+    PythonOption{"--trusted-proxies", PythonValue::kText,
+                 "Addresses and networks, between commas, whose X-Forwarded-For names the client [127.0.0.1,::1]"},
     PythonOption{"--log-prompts", PythonValue::kFlag, "Log prompts and answers too"},
 };
 

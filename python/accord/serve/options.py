@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -43,6 +44,7 @@ class ServeOptions:
     tls_certificate: Path | None
     tls_key: Path | None
     cors_origins: tuple[str, ...]
+    trusted_proxies: tuple[str, ...]  # addresses and networks
 
 
 class Parser(argparse.ArgumentParser):
@@ -76,6 +78,7 @@ def parse_options(words: list[str]) -> ServeOptions:
     for name in ("api-keys", "tls-certificate", "tls-key"):
         add(f"--{name}", type=Path)
     add("--cors-origins", default="")
+    add("--trusted-proxies", default="127.0.0.1,::1")
     add("--log-prompts", action="store_true")
     given = parser.parse_args(words)
     if given.port > 65535:
@@ -114,7 +117,18 @@ def parse_options(words: list[str]) -> ServeOptions:
         tls_certificate=given.tls_certificate,
         tls_key=given.tls_key,
         cors_origins=tuple(filter(None, given.cors_origins.split(","))),
+        trusted_proxies=_networks(parser, given.trusted_proxies),
     )
+
+
+def _networks(parser: Parser, text: str) -> tuple[str, ...]:
+    found = tuple(filter(None, text.split(",")))
+    for one in found:
+        try:
+            ipaddress.ip_network(one)
+        except ValueError as error:
+            parser.error(f"--trusted-proxies: {error}")
+    return found
 
 
 def _packages(parser: Parser, words: list[str], model_name: str | None) -> dict[str, Path]:

@@ -105,6 +105,7 @@ async def _serve(options: ServeOptions, models: Models, app: Starlette, listenin
         log_config=None,
         access_log=False,
         server_header=False,
+        forwarded_allow_ips=list(options.trusted_proxies),
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(options.drain_seconds),

@@ -108,6 +108,16 @@ def test_requests_need_one_of_the_keys(text_model, tmp_path):
             assert client.models.list().data[0].id == server.name
 
 
+def test_a_client_behind_a_trusted_proxy_has_its_own_address(text_model):
+    body = {"prompt": "One", "max_tokens": 1}
+    for options, client in {(): "192.0.2.7", ("--trusted-proxies", "192.0.2.0/24,::1"): "127.0.0.1"}.items():
+        with served(text_model.path, *options) as server:
+            ask(server, "/v1/completions", body, **{"X-Forwarded-For": "198.51.100.1, 192.0.2.7"})
+            (line,) = wait_until(lambda server=server: server.events("request"), "the request is logged")
+            assert line["client"] == client
+    assert "192.0.2.300" in serve_fails(text_model.path, "--trusted-proxies", "192.0.2.300", code=2)
+
+
 def test_https_with_a_certificate(text_model, tmp_path):
     certificate, key = make_certificate(tmp_path)
     with served(text_model.path, "--tls-certificate", certificate, "--tls-key", key) as server:
