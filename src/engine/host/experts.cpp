@@ -69,9 +69,16 @@ struct ExpertProduct {
   const Tensor& y;
 };
 
+/// One of `parts` runs of panels of an expert's weights, and the thread that computes it.
+struct ProductPart {
+  std::int64_t expert = 0;
+  int part = 0, parts = 1, thread = 0;
+};
+
 // Computes one part of the product of one expert's rows.
-Status multiply(const ExpertProducts& experts, const Execution& execution, std::int64_t expert, int part, int thread,
+Status multiply(const ExpertProducts& experts, const Execution& execution, const ProductPart& place,
                 const ExpertProduct& product) {
+  const std::int64_t expert = place.expert;
   const Choices choices = choices_of(experts, execution, expert);
   if (choices.count == 0) return Status();
   const kernels::PackedMatrix matrix = product.weights.matrix(expert);
@@ -88,10 +95,10 @@ Status multiply(const ExpertProducts& experts, const Execution& execution, std::
   call.activation = product.activation;
   call.y = expert_rows(product.y, execution, choices.first);
   kernels::ProductShare share = kernels::full_share(call);
-  const PartRange panels = part_range(share.last_panel, 1, part, experts.panel_parts);
+  const PartRange panels = part_range(share.last_panel, 1, place.part, place.parts);
   share.first_panel = panels.first;
   share.last_panel = panels.last;
-  const std::span<std::byte> scratch(execution.data<std::byte>(experts.scratch) + thread * experts.scratch.size(1),
+  const std::span<std::byte> scratch(execution.data<std::byte>(experts.scratch) + place.thread * experts.scratch.size(1),
                                      kernels::kProductScratch);
   return kernels::product(call, share, scratch);
 }
@@ -108,20 +115,29 @@ void gate_values(const ExpertProducts& experts, const Execution& execution, std:
   kernels::gate_rows(call);
 }
 
+// Returns whether one thread computes the products sooner than several threads begin to.
+bool is_small(const ExpertProducts& experts, std::int64_t choices) {
+  constexpr std::int64_t kSmallProducts = 1 << 16;  // multiplications; some 10 us
+  const std::int64_t up = experts.up->out() * experts.up->in(), down = experts.down->out() * experts.down->in();
+  return choices * (up * (experts.gate == nullptr ? 1 : 2) + down) <= kSmallProducts;
+}
+
 // Computes this rank's experts for their rows. `token_of` maps a sorted row to its row of the input.
 template <typename TokenOf>
 Status run_products(const ExpertProducts& experts, const Execution& execution, const TokenOf& token_of) {
   const std::int64_t count = experts.up->count();
+  const auto* const first = execution.data<const std::int64_t>(experts.first) + experts.first_expert;
+  const bool small = is_small(experts, first[count] - first[0]);
+  const auto run = [&](std::int64_t tasks, const auto& body) {
+    if (!small) return pool_of(execution).run(static_cast<int>(tasks), body);
+    for (int task = 0; task < tasks; ++task) ACCORD_RETURN_IF_ERROR(body(task, 0));
+    return Status();
+  };
   const auto for_each_expert = [&](const auto& body) {
-    return pool_of(execution).run(static_cast<int>(count), [&](int expert) {
+    return run(count, [&](int expert, int /*thread*/) {
       const Choices chosen = choices_of(experts, execution, expert);
       return chosen.count == 0 ? Status() : body(expert, chosen);
     });
-  };
-  const auto for_each_part = [&](const auto& body) {
-    const int parts = experts.panel_parts;
-    return pool_of(execution).run(static_cast<int>(count) * parts,
-                                  [&](int at, int thread) { return body(at / parts, at % parts, thread); });
   };
   ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
     ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
@@ -134,8 +150,9 @@ Status run_products(const ExpertProducts& experts, const Execution& execution, c
     return Status();
   }));
   const auto run_product = [&](const ExpertProduct& product) {
-    return for_each_part([&](std::int64_t expert, int part, int thread) {
-      return multiply(experts, execution, expert, part, thread, product);
+    const int parts = small ? 1 : experts.panel_parts;
+    return run(count * parts, [&](int at, int thread) {
+      return multiply(experts, execution, {at / parts, at % parts, parts, thread}, product);
     });
   };
   ExpertProduct up{*experts.up,           nullptr,      kernels::Activation::kNone,
