@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import secrets
 import string
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from accord.serve.tool_elements import ElementReader, loose
 from accord.serve.tool_formats import ToolFormat
 
 __all__ = ["CallDelta", "ToolCallParser", "joined"]
@@ -37,21 +40,16 @@ def joined(deltas: list[CallDelta]) -> list[CallDelta]:
     return list(calls.values())
 
 
-def _loose(text: str) -> str:
-    """Returns a regex for a text in which white space may be anywhere between words and signs."""
-    return r"\s*" + "".join(re.escape(part) + r"\s*" for part in re.findall(r"\w+|[^\w\s]", text))
-
-
-class _ObjectEnd:
-    """Finds the end of a JSON object that arrives in pieces."""
+class _ObjectReader:
+    """Reads a JSON object that arrives in pieces."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = False
         self._escaped = False
 
-    def push(self, text: str) -> int | None:
-        """Returns the length of the object's rest, None if the text does not end it."""
+    def push(self, text: str) -> tuple[int, str, bool]:
+        """Returns how many characters are part of the object, these, and whether it is complete."""
         for at, character in enumerate(text):
             if self._escaped:
                 self._escaped = False
@@ -65,20 +63,20 @@ class _ObjectEnd:
             elif character in "}]":
                 self._depth -= 1
                 if self._depth == 0:
-                    return at + 1
-        return None
+                    return at + 1, text[: at + 1], True
+        return len(text), text, False
 
 
 class ToolCallParser:
     """Separates an answer into text and calls. Text that only looks like a call stays text.
 
-    single: whether the answer ends with its first call.
+    single: whether the answer ends with its first call. schemas: those of the arguments, by the names of the tools.
     """
 
-    def __init__(self, form: ToolFormat, *, single: bool):
+    def __init__(self, form: ToolFormat, *, single: bool, schemas: Mapping[str, Mapping[str, Any]]):
         before, middle, after = form.call_parts
-        head = f"{_loose(before)}{_NAME}{_loose(middle)}(?={{)"
-        begin, end, after = _loose(form.begin), _loose(form.end), _loose(after)
+        head = f"{loose(before)}{_NAME}{loose(middle)}(?={'<' if form.argument else '{'})"
+        begin, end, after = loose(form.begin), loose(form.end), loose(after)
         if form.begin.endswith("["):  # some models write a single call without a list
             begin = begin.removesuffix(r"\[\s*") + r"(\[\s*)?"
             end = end if form.end == "]" else end.replace(r"\]", r"\]?", 1)
@@ -87,14 +85,15 @@ class ToolCallParser:
         self._form = form
         self._single = single
         self._first_head = re.compile(begin + head)
-        self._next_head = re.compile(after + _loose(form.between) + head)
+        self._next_head = re.compile(after + loose(form.between) + head)
         self._end = re.compile(after + end)
         # Without a text that begins calls, only an answer that is a call from its beginning is one.
         self._trigger = form.begin.strip().split(" ")[0].removesuffix("[") or before[:1]
         self._only_at_start = form.begin == ""
         self._next = self._find_trigger
         self._buffer = ""
-        self._object = _ObjectEnd()
+        self._schemas = schemas
+        self._arguments: _ObjectReader | ElementReader = _ObjectReader()
         self.special_texts = form.special_texts
         self.calls = 0
         self.ended = False  # the one call is complete
@@ -151,16 +150,23 @@ class ToolCallParser:
         deltas.append(CallDelta(self.calls, id=identity, name=match["name"]))
         self.calls += 1
         self._buffer = self._buffer[match.end() :]
-        self._object = _ObjectEnd()
+        self._arguments = self._reader(match["name"])
         self._next = self._read_arguments
 
+    def _reader(self, name: str) -> _ObjectReader | ElementReader:
+        if not self._form.argument:
+            return _ObjectReader()
+        _, _, after = self._form.call_parts
+        return ElementReader(
+            self._form.argument, (after + self._form.end).strip().split("\n")[0], self._schemas.get(name, {})
+        )
+
     def _read_arguments(self, texts: list[str], deltas: list[CallDelta]) -> bool:
-        length = self._object.push(self._buffer)
-        part = self._buffer[:length]
+        used, part, complete = self._arguments.push(self._buffer)
         if part:
             deltas.append(CallDelta(self.calls - 1, part))
-        self._buffer = self._buffer[len(part) :]
-        if length is None:
+        self._buffer = self._buffer[used:]
+        if not complete:
             return False
         self.ended = self._single
         self._next = self._read_tail

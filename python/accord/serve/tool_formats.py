@@ -1,7 +1,7 @@
 """How models write calls of tools: a table, and the grammars that follow from it.
 
 A model's format is found by texts in its chat template. Calls are BEGIN call BETWEEN call ... END, and a call has NAME
-and ARGUMENTS (a JSON object) in it.
+and ARGUMENTS in it: a JSON object, or an element with KEY and VALUE for each argument.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from accord import grammar
 from accord._core import Tokenizer
 from accord.grammar import Grammar
+from accord.serve.tool_elements import element_rules
 
 __all__ = ["FORMATS", "MOST_CALLS", "ToolFormat", "calls_grammar", "format_of"]
 
@@ -30,6 +31,7 @@ class ToolFormat:
     call: str
     between: str
     end: str
+    argument: str = ""  # the element of an argument
     id_length: int = 24  # characters that identify a call; Mistral's templates demand 9
 
     @property
@@ -42,7 +44,8 @@ class ToolFormat:
     @property
     def special_texts(self) -> frozenset[str]:
         """Texts that may be special tokens."""
-        return frozenset(_SPECIAL.findall(self.begin + self.call + self.between + self.end))
+        found = _SPECIAL.findall(self.begin + self.call + self.argument + self.between + self.end)
+        return frozenset(text for text in found if not re.search("NAME|KEY", text))
 
 
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
@@ -114,6 +117,26 @@ FORMATS = (
         end="\n</tool_call>",
     ),
     ToolFormat(
+        name="Qwen 3 Coder",
+        signs=("<tool_call>", "<function=", "<parameter="),
+        other_signs=(),
+        begin="<tool_call>\n",
+        call="<function=NAME>\nARGUMENTS</function>",
+        argument="<parameter=KEY>\nVALUE\n</parameter>\n",
+        between="\n</tool_call>\n<tool_call>\n",
+        end="\n</tool_call>",
+    ),
+    ToolFormat(  # to 4.7
+        name="GLM 4.5",
+        signs=("<tool_call>", "<arg_key>", "<arg_value>"),
+        other_signs=(),
+        begin="<tool_call>",
+        call="NAME\nARGUMENTS",
+        argument="<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n",
+        between="</tool_call>\n<tool_call>",
+        end="</tool_call>",
+    ),
+    ToolFormat(
         name="Llama 3",
         signs=('"parameters": ', "ipython"),
         other_signs=("<tool_call>",),
@@ -160,7 +183,10 @@ def calls_grammar(
     for index, (name, schema) in enumerate(tools):
         head = _literal(before + name + middle, tokenizer)
         rules.append(f"call_{index}: {_join(head, f'arguments_{index}', _literal(after, tokenizer))}")
-        rules.append(f"arguments_{index}: {grammar.lark_json(schema)}")
+        if form.argument:
+            rules += element_rules(f"arguments_{index}", form.argument, schema, lambda text: _literal(text, tokenizer))
+        else:
+            rules.append(f"arguments_{index}: {grammar.lark_json(schema)}")
     return grammar.grammar("\n".join(rules) + "\n")
 
 

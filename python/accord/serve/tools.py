@@ -30,9 +30,10 @@ class ToolUse:
     definitions: list[dict[str, object]]
     grammar: Grammar | None
     single: bool
+    schemas: dict[str, dict[str, object]]  # of arguments, by name
 
     def make_parser(self) -> ToolCallParser:
-        return ToolCallParser(self.form, single=self.single)
+        return ToolCallParser(self.form, single=self.single, schemas=self.schemas)
 
 
 async def tool_use_of(
@@ -86,7 +87,8 @@ async def tool_use_of(
             answer=None if must_call else answer,
         )
         made = await checked_grammar(make, schemas, "tools")
-    return ToolUse(form, [_definition(function) for function in functions], made, single)
+    parameters = {function.name: function.parameters or _NO_PARAMETERS for function in functions}
+    return ToolUse(form, [_definition(function) for function in functions], made, single, parameters)
 
 
 def _definition(function: FunctionDefinition) -> dict[str, object]:

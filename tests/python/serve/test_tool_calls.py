@@ -2,20 +2,15 @@
 
 import json
 import random
-from array import array
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
+from tool_answers import accepts, parsed, split, tokenizer_with
 
-pytest.importorskip("llguidance")
-jinja2 = pytest.importorskip("jinja2")
-import accord  # noqa: E402
-from accord import grammar  # noqa: E402
-from accord.serve.answer import Choice, Piece  # noqa: E402
-from accord.serve.generation import NewToken  # noqa: E402
-from accord.serve.tool_calls import ToolCallParser, joined  # noqa: E402
-from accord.serve.tool_formats import FORMATS, ToolFormat, calls_grammar, format_of  # noqa: E402
+from accord.serve.answer import Choice, Piece
+from accord.serve.generation import NewToken
+from accord.serve.tool_calls import ToolCallParser, joined
+from accord.serve.tool_formats import FORMATS, calls_grammar, format_of
 
 BY_NAME = {form.name: form for form in FORMATS}
 ARGUMENTS = ['{"city": "Köln \\"}{\\" \\\\", "days": [1, {"x": null}]}', "{}"]
@@ -32,27 +27,6 @@ ANSWERS = {
     '<tool_call>\n{"name": "add_2", "arguments": %s}\n</tool_call>',
     "Llama 3": '{"name": "get-weather", "parameters": %s}; {"name": "add_2", "parameters": %s}',
 }
-
-
-def parsed(form, pieces, single: bool = False) -> tuple[str, list[tuple[str, str]]]:
-    """Returns the text of an answer, and the names and arguments of its calls."""
-    parser = ToolCallParser(form, single=single)
-    text, deltas = "", []
-    for piece in pieces:
-        more, calls = parser.push(piece)
-        text += more
-        deltas += calls
-    text += parser.finish()
-    calls = joined(deltas)
-    assert [call.index for call in calls] == list(range(len(calls)))
-    assert len({call.id for call in calls}) == len(calls)
-    assert all(len(call.id) == form.id_length for call in calls)
-    return text, [(call.name, call.arguments) for call in calls]
-
-
-def split(text: str, chance: random.Random) -> list[str]:
-    cuts = sorted(chance.choices(range(len(text) + 1), k=chance.randrange(12)))
-    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -128,14 +102,14 @@ def test_the_grammar_allows_calls_with_valid_arguments_only(name, special):
     """Also where texts of the format are special tokens."""
     form = BY_NAME[name]
     answer = ANSWERS[name] % ('{"city": "Bonn"}', "{}")
-    tokenizer, accepts = acceptance(form, special)
+    tokenizer = tokenizer_with(sorted(form.special_texts) if special else [])
     made = calls_grammar(form, TOOLS, tokenizer, most=2)
-    assert accepts(answer, made)
-    assert accepts(ANSWERS[name] % ('{"city":"Bonn"}', "{}"), made)
-    assert not accepts(answer.replace("Bonn", "Berlin"), made)
-    assert not accepts(answer.replace("get-weather", "get"), made)
-    assert not accepts(answer, calls_grammar(form, TOOLS, tokenizer, most=1))
-    assert not accepts("Hello", made)
+    assert accepts(tokenizer, made, answer)
+    assert accepts(tokenizer, made, ANSWERS[name] % ('{"city":"Bonn"}', "{}"))
+    assert not accepts(tokenizer, made, answer.replace("Bonn", "Berlin"))
+    assert not accepts(tokenizer, made, answer.replace("get-weather", "get"))
+    assert not accepts(tokenizer, calls_grammar(form, TOOLS, tokenizer, most=1), answer)
+    assert not accepts(tokenizer, made, "Hello")
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -143,59 +117,28 @@ def test_the_grammar_allows_calls_with_valid_arguments_only(name, special):
 def test_the_grammar_allows_texts_beside_valid_calls(name, special):
     form = BY_NAME[name]
     answer = ANSWERS[name] % ('{"city": "Bonn"}', "{}")
-    tokenizer, accepts = acceptance(form, special)
+    tokenizer = tokenizer_with(sorted(form.special_texts) if special else [])
     made = calls_grammar(form, TOOLS, tokenizer, most=2, with_text=True)
     for text in ("", "Hello", "a < b [T\n<tool"):
-        assert accepts(text, made)
+        assert accepts(tokenizer, made, text)
         if form.begin:
-            assert accepts(text + answer, made)
-            assert not accepts(text + answer.replace("Bonn", "Berlin"), made)
-    assert accepts(answer, made)
-    assert not accepts(answer.replace("get-weather", "get"), made)
-    assert not accepts(answer.replace("Bonn", "Berlin"), made)
+            assert accepts(tokenizer, made, text + answer)
+            assert not accepts(tokenizer, made, text + answer.replace("Bonn", "Berlin"))
+    assert accepts(tokenizer, made, answer)
+    assert not accepts(tokenizer, made, answer.replace("get-weather", "get"))
+    assert not accepts(tokenizer, made, answer.replace("Bonn", "Berlin"))
 
 
 @pytest.mark.parametrize("name", [name for name in ANSWERS if BY_NAME[name].begin])
 def test_the_grammar_allows_an_answer_in_place_of_calls(name):
     form = BY_NAME[name]
-    tokenizer, accepts = acceptance(form, special=True)
+    tokenizer = tokenizer_with(sorted(form.special_texts))
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     made = calls_grammar(form, TOOLS, tokenizer, most=2, answer=schema | {"additionalProperties": False})
-    assert accepts('{"n": 12}', made)
-    assert accepts(ANSWERS[name] % ('{"city": "Bonn"}', "{}"), made)
-    assert not accepts("Hello", made)
-    assert not accepts('{"n": "12"}', made)
-
-
-def acceptance(form: ToolFormat, special: bool) -> tuple[accord.Tokenizer, Callable[[str, grammar.Grammar], bool]]:
-    """Returns a tokenizer, and whether a grammar allows a text and its end. special: texts of the format are tokens."""
-    tokenizer = tokenizer_with(sorted(form.special_texts) if special else [])
-    masks = grammar.Masks(tokenizer, tokenizer.vocabulary_size, [0])
-
-    def accepts(text: str, made: grammar.Grammar) -> bool:
-        mask = masks.mask(made)
-        tokens = [*tokenizer.encode(text), 0]
-        for count, token in enumerate(tokens):
-            allowed = mask(0, array("i", tokens[:count]))
-            if not allowed[token // 8] >> token % 8 & 1:
-                return False
-        return True
-
-    return tokenizer, accepts
-
-
-def tokenizer_with(special: list[str]) -> accord.Tokenizer:
-    """Returns a tokenizer whose tokens are bytes, an end, and the special texts."""
-    tokenizers = pytest.importorskip("tokenizers")
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=257 + len(special), special_tokens=["<end>", *special], initial_alphabet=alphabet
-    )
-    made.train_from_iterator([], trainer)
-    return accord.Tokenizer.parse(made.to_str())
+    assert accepts(tokenizer, made, '{"n": 12}')
+    assert accepts(tokenizer, made, ANSWERS[name] % ('{"city": "Bonn"}', "{}"))
+    assert not accepts(tokenizer, made, "Hello")
+    assert not accepts(tokenizer, made, '{"n": "12"}')
 
 
 def test_arguments_are_those_of_the_call():
@@ -222,7 +165,7 @@ def test_what_models_add_or_leave_out_is_accepted():
 def test_special_tokens_are_part_of_calls_and_of_nothing_else(name):
     form = BY_NAME[name]
     tokenizer = tokenizer_with(["<think>", "<|python_tag|>", *sorted(form.special_texts)])
-    choice = Choice(SimpleNamespace(tokenizer=tokenizer), [], ToolCallParser(form, single=False))
+    choice = Choice(SimpleNamespace(tokenizer=tokenizer), [], ToolCallParser(form, single=False, schemas={}))
     text = "" if name == "Llama 3" else "<think>Well."
     piece = Piece()
     tokens = tokenizer.encode(text + "<|python_tag|>" + ANSWERS[name] % tuple(ARGUMENTS))
