@@ -7,6 +7,6 @@
     job.py       one start of these ranks with `accord run`
     worker.py    the program of each rank
 
-The server tokenizes prompts, decodes answers, and keeps for each running request its prompt, its options and its tokens.
+The server tokenizes prompts, decodes answers, and keeps the prompt, the options and the tokens of each running request.
 When ranks die, it starts them again and lets each request continue after the tokens that it has.
 """

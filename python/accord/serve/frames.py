@@ -8,7 +8,8 @@ From the server:
     {"stop": true}
 From rank 0:
     {"rank": R, "process": ID}    from each rank, when it starts
-    {"ready": {"max_context": N, "vocabulary": N, "stop_tokens": TOKENS}}    an encoder adds "dimensions" and "max_batch"
+    {"ready": {"max_context": N, "vocabulary": N, "stop_tokens": TOKENS}}    of an encoder, also "dimensions" and
+                                                                             "max_batch"
     {"events": [EVENT, ...], "stats": {...}}    the events of a step, or none: sent at least every second
     {"embedded": ID, "vectors": TEXT}    float32 in base64
     {"refused": ID, "error": TEXT}    the request is invalid

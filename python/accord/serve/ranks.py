@@ -49,7 +49,7 @@ class StartError(Exception):
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What rank 0 says of the model."""
+    """The sizes and stop tokens that rank 0 reports."""
 
     max_context: int
     vocabulary: int

@@ -25,7 +25,7 @@ _SLOW_CLIENT_SECONDS = 10.0
 
 
 class Form(Protocol):
-    """How an endpoint writes a choice."""
+    """The form in which an endpoint writes a choice."""
 
     id_prefix: str
     whole_object: str  # the response's "object", and that of each event of a stream

@@ -1,4 +1,4 @@
-"""How models write calls of tools: a table, and the grammars that follow from it.
+"""The formats in which models write calls of tools: a table, and the grammars that follow from it.
 
 A model's format is found by texts in its chat template. Calls are BEGIN call BETWEEN call ... END, and a call has NAME
 and ARGUMENTS in it: a JSON object, or an element with KEY and VALUE for each argument.

@@ -29,7 +29,7 @@ _STATS_SECONDS = 0.2  # the shortest time between two messages with counters
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What the server tells its ranks, as JSON in the command line."""
+    """The settings of a rank, as JSON in its command line."""
 
     package: str
     descriptor: int  # of the connection; all ranks inherit it

@@ -295,7 +295,11 @@ TEXT = {"prompt": "One"}
             "messages.0.content.0.image_url",
             "unsupported_parameter",
         ),
-        ({"messages": [{"role": "user", "content": "x", "tool_calls": []}]}, "messages.0.tool_calls", "unsupported_parameter"),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_calls": []}]},
+            "messages.0.tool_calls",
+            "unsupported_parameter",
+        ),
         (TEXT | {"echo": True}, "echo", "unsupported_parameter"),
         (TEXT | {"best_of": 2}, "best_of", "unsupported_parameter"),
         (TEXT | {"suffix": "x"}, "suffix", "unsupported_parameter"),

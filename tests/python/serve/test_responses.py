@@ -168,7 +168,10 @@ def schema_format(**fields: object) -> dict:
         ({"input": [{"role": "user"}]}, "input.0.content", "needs it"),
         ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input.0.call_id", "needs it"),
         ({"input": [{"type": "reasoning"}]}, "input.0.type", "input should be"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.0.content.0.image_url", "not supported"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+            "input.0.content.0.image_url", "not supported",
+        ),
         ({"max_output_tokens": 100_000}, "max_output_tokens", "exceed the context"),
     ],
 )  # fmt: skip

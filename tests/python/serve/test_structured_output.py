@@ -150,7 +150,10 @@ SCHEMA_FIELD = "response_format.json_schema.schema"
         ({"response_format": schema_format({"uniqueItems": True})}, SCHEMA_FIELD, "uniqueItems"),
         ({"response_format": schema_format({"not": {}})}, SCHEMA_FIELD, "not"),
         ({"response_format": schema_format([1])}, SCHEMA_FIELD, "an object"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}, "response_format.json_schema.name", "required"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+            "response_format.json_schema.name", "required",
+        ),
         ({"structured_outputs": {}}, "structured_outputs", "expected one kind"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs", "expected one kind"),
         ({"structured_outputs": {"regex": "(a"}}, "structured_outputs.regex", "unclosed group"),
@@ -159,7 +162,10 @@ SCHEMA_FIELD = "response_format.json_schema.schema"
         ({"structured_outputs": {"grammar": "start: x"}}, "structured_outputs.grammar", "unknown name"),
         ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "not valid JSON"),
         ({"structured_outputs": {"ebnf": "x"}}, "structured_outputs.ebnf", "unknown field"),
-        ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "structured_outputs", "either"),
+        (
+            {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
+            "structured_outputs", "either",
+        ),
     ],
 )  # fmt: skip
 def test_an_invalid_grammar_is_a_400_that_names_the_field(server, client, fields, param, message):

@@ -15,11 +15,13 @@ from accord.serve.tool_formats import FORMATS, calls_grammar, format_of
 BY_NAME = {form.name: form for form in FORMATS}
 ARGUMENTS = ['{"city": "Köln \\"}{\\" \\\\", "days": [1, {"x": null}]}', "{}"]
 ANSWERS = {
-    "DeepSeek V3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get-weather\n```json\n%s\n```<｜tool▁call▁end｜>"
+    "DeepSeek V3": "<｜tool▁calls▁begin｜>"
+    "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get-weather\n```json\n%s\n```<｜tool▁call▁end｜>"
     "\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>add_2\n```json\n%s\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     "DeepSeek V3.1": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get-weather<｜tool▁sep｜>%s<｜tool▁call▁end｜>"
     "<｜tool▁call▁begin｜>add_2<｜tool▁sep｜>%s<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    "Phi 4": '<|tool_call|>[{"name": "get-weather", "arguments": %s}, {"name": "add_2", "arguments": %s}]<|/tool_call|>',
+    "Phi 4": '<|tool_call|>[{"name": "get-weather", "arguments": %s}, {"name": "add_2", "arguments": %s}]'
+    "<|/tool_call|>",
     "Granite": '<|tool_call|>[{"name": "get-weather", "arguments": %s}, {"name": "add_2", "arguments": %s}]',
     "Mistral with [ARGS]": "[TOOL_CALLS]get-weather[ARGS]%s[TOOL_CALLS]add_2[ARGS]%s",
     "Mistral": '[TOOL_CALLS] [{"name": "get-weather", "arguments": %s}, {"name": "add_2", "arguments": %s}]',

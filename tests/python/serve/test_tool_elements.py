@@ -204,10 +204,14 @@ def test_required_calls_of_a_server_conform_to_their_schemas(tool_model, tmp_pat
     package = accord.export(tool_model.model, path=path, sharding="auto", tokenizer=tmp_path)
     schema = {
         "type": "object",
-        "properties": {"city": {"type": "string", "maxLength": 12}, "days": {"type": "integer"}, "unit": {"enum": ["C", "F"]}},
+        "properties": {
+            "city": {"type": "string", "maxLength": 12},
+            "days": {"type": "integer"},
+            "unit": {"enum": ["C", "F"]},
+        },
         "required": ["city", "unit"],
         "additionalProperties": False,
-    }  # fmt: skip
+    }
     tools = [{"type": "function", "function": {"name": "get-weather", "parameters": schema}}]
     options = {"messages": [{"role": "user", "content": "Hello"}], "tools": tools, "tool_choice": "required"}
     with served(package) as server, openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:

@@ -217,11 +217,17 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "[
         ({"tool_choice": "maybe"}, "tool_choice", "input should be"),
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools.0.custom", "not supported"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name", "pattern"),
-        ({"tools": with_parameters({"uniqueItems": True}), "tool_choice": "required"}, "tools.0.function.parameters", "uniqueItems"),
+        (
+            {"tools": with_parameters({"uniqueItems": True}), "tool_choice": "required"},
+            "tools.0.function.parameters", "uniqueItems",
+        ),
         ({"structured_outputs": {"regex": "a"}}, "tool_choice", "exclude calls of tools"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.tool_call_id", "required"),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages.0.tool_calls", "assistant"),
-        ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, "messages.0.tool_calls.0.function.arguments", "JSON object"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [CALL]}]},
+            "messages.0.tool_calls.0.function.arguments", "JSON object",
+        ),
         ({"messages": [{"role": "assistant"}]}, "messages.0.content", "required"),
     ],
 )  # fmt: skip
