@@ -69,7 +69,10 @@ struct ExpertProduct {
   const Tensor& y;
 };
 
-/// One of `parts` runs of panels of an expert's weights, and the thread that computes it.
+constexpr std::int64_t kRowGrain = 16;  // rows of an expert that threads share have at least so many
+
+/// One of `parts` runs of panels of an expert's weights, or of its rows if it has fewer panels than that; and the
+/// thread that computes it.
 struct ProductPart {
   std::int64_t expert = 0;
   int part = 0, parts = 1, thread = 0;
@@ -95,11 +98,17 @@ Status multiply(const ExpertProducts& experts, const Execution& execution, const
   call.activation = product.activation;
   call.y = expert_rows(product.y, execution, choices.first);
   kernels::ProductShare share = kernels::full_share(call);
-  const PartRange panels = part_range(share.last_panel, 1, place.part, place.parts);
-  share.first_panel = panels.first;
-  share.last_panel = panels.last;
-  const std::span<std::byte> scratch(execution.data<std::byte>(experts.scratch) + place.thread * experts.scratch.size(1),
-                                     kernels::kProductScratch);
+  if (share.last_panel < place.parts && choices.count > kRowGrain) {
+    const PartRange rows = part_range(choices.count, kRowGrain, place.part, place.parts);
+    share.first_row = rows.first;
+    share.last_row = rows.last;
+  } else {
+    const PartRange panels = part_range(share.last_panel, 1, place.part, place.parts);
+    share.first_panel = panels.first;
+    share.last_panel = panels.last;
+  }
+  const std::span<std::byte> scratch(
+      execution.data<std::byte>(experts.scratch) + place.thread * experts.scratch.size(1), kernels::kProductScratch);
   return kernels::product(call, share, scratch);
 }
 
@@ -133,24 +142,27 @@ Status run_products(const ExpertProducts& experts, const Execution& execution, c
     for (int task = 0; task < tasks; ++task) ACCORD_RETURN_IF_ERROR(body(task, 0));
     return Status();
   };
-  const auto for_each_expert = [&](const auto& body) {
-    return run(count, [&](int expert, int /*thread*/) {
-      const Choices chosen = choices_of(experts, execution, expert);
-      return chosen.count == 0 ? Status() : body(expert, chosen);
+  const int threads = experts.panel_parts;
+  const int row_parts = small || count >= 2 * threads ? 1 : threads;
+  const auto for_each_expert = [&](const auto& body) {  // several times for an expert, with some of its rows
+    return run(count * row_parts, [&](int task, int /*thread*/) {
+      const Choices chosen = choices_of(experts, execution, task / row_parts);
+      const PartRange rows = part_range(chosen.count, kRowGrain, task % row_parts, row_parts);
+      return rows.first == rows.last ? Status() : body(task / row_parts, chosen, rows);
     });
   };
-  ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
+  ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen, const PartRange& rows) {
     ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
                             kernels::rows_layout(experts.up->matrix(expert), experts.up_arithmetic, chosen.count));
     std::byte* const memory = prepared_rows(experts.rows, execution, chosen.first);
-    for (std::int64_t i = 0; i < chosen.count; ++i) {
+    for (std::int64_t i = rows.first; i < rows.last; ++i) {
       const kernels::Rows row = expert_rows(experts.input, execution, token_of(chosen.first + i));
       kernels::prepare_row(layout, row.data, row.dtype, i, memory);
     }
     return Status();
   }));
   const auto run_product = [&](const ExpertProduct& product) {
-    const int parts = small ? 1 : experts.panel_parts;
+    const int parts = small ? 1 : threads;
     return run(count * parts, [&](int at, int thread) {
       return multiply(experts, execution, {at / parts, at % parts, parts, thread}, product);
     });
@@ -165,12 +177,13 @@ Status run_products(const ExpertProducts& experts, const Execution& execution, c
                                         experts.rows, *experts.gate_values}));
   }
   ACCORD_RETURN_IF_ERROR(run_product(up));
-  ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
-    if (!experts.has_plain_gate) gate_values(experts, execution, expert, chosen);
+  ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen, const PartRange& rows) {
+    if (!experts.has_plain_gate)
+      gate_values(experts, execution, expert, {chosen.first + rows.first, rows.last - rows.first});
     ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
                             kernels::rows_layout(experts.down->matrix(expert), experts.down_arithmetic, chosen.count));
     const kernels::Rows inner = expert_rows(experts.inner, execution, chosen.first);
-    kernels::prepare_rows(layout, {inner.data, inner.dtype, inner.stride}, 0, chosen.count,
+    kernels::prepare_rows(layout, {inner.data, inner.dtype, inner.stride}, rows.first, rows.last,
                           prepared_rows(experts.inner_rows, execution, chosen.first));
     return Status();
   }));

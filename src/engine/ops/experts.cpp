@@ -1,11 +1,12 @@
-// Mixtures of experts, and the choice of experts. If the ranks share the experts, a rank has only some of them:
-// either it skips the choices of other experts, or its rows have arrived from all ranks already sorted and its results
-// are sent back.
+// Mixtures of experts, the choice of experts, and adapters. If the ranks share the experts, a rank has only some of
+// them: either it skips the choices of other experts, or its rows have arrived from all ranks already sorted and its
+// results are sent back.
 #include "engine/ops/experts.hpp"
 
 #include "engine/ops/float_arguments.hpp"
 #include "engine/ops/op_registry.hpp"
 #include "engine/ops/rows.hpp"
+#include "engine/program/calls.hpp"
 
 namespace accord::engine {
 namespace {
@@ -87,6 +88,49 @@ Status prepare_experts(Preparation& op) {
   return op.add(call);
 }
 
+// Returns the matrices of a layer's adapters: `down` [adapters, rank, in] and `up` [adapters, out, rank].
+Result<Experts> adapter_matrices(Preparation& op, std::int64_t in, std::int64_t out) {
+  Experts adapters;
+  ACCORD_ASSIGN_OR_RETURN(adapters.up, expert_weights(op, "down"));
+  ACCORD_ASSIGN_OR_RETURN(adapters.down, expert_weights(op, "up"));
+  adapters.options.activation = Activation::kNone;
+  const Tensor &down = adapters.up.tensor, &up = adapters.down.tensor;
+  const bool fit = down.dims() == 3 && up.dims() == 3 && down.size(0) > 0 && up.size(0) == down.size(0) &&
+                   up.size(2) == down.size(1) && up.size(1) == out && down.size(2) == in;
+  return fit ? Result<Experts>(adapters) : op.corrupt("its adapters do not fit its layer");
+}
+
+// base + for each row the product with its adapter, up * down * input. Adapters are counted from 1; a row without one
+// has 0. To their kernels adapters are experts, of which the first is another rank's.
+Status prepare_adapters(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor base, op.tensor("base"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor ids, op.tensor("adapters"));
+  for (const Tensor* const tensor : {&base, &input}) ACCORD_RETURN_IF_ERROR(op.require(*tensor, kExpertRowTypes));
+  ACCORD_RETURN_IF_ERROR(op.require(ids, {DType::kInt64}));
+  if (base.dims() == 0 || input.dims() == 0) return op.corrupt("its input and its base are not rows");
+  const std::int64_t in = input.sizes().back(), out = base.sizes().back(), rows = ids.count();
+  if (ids.dims() != 1 || input.count() != rows * in || base.count() != rows * out)
+    return op.corrupt("its rows and their adapters do not fit");
+  ExpertsCall call;
+  ACCORD_ASSIGN_OR_RETURN(call.experts, adapter_matrices(op, in, out));
+  ACCORD_ASSIGN_OR_RETURN(call.y, op.make_in_place(0, base.sizes(), {base}));
+  if (call.y.storage != base.storage) ACCORD_RETURN_IF_ERROR(op.add(ConvertCall{base, call.y}));
+  ACCORD_ASSIGN_OR_RETURN(call.input, op.contiguous(input));
+  ACCORD_ASSIGN_OR_RETURN(call.ids, op.contiguous(ids));
+  const auto as_matrix = [&](Tensor& tensor, std::int64_t width) {
+    const Sizes sizes = {rows, width};
+    tensor.layout = kernels::contiguous_layout(sizes);
+  };
+  as_matrix(call.input, in);
+  as_matrix(call.ids, 1);
+  as_matrix(call.y, out);
+  call.first_expert = 1;
+  call.experts_in_all = call.experts.up.tensor.size(0) + 1;
+  call.adds = true;
+  return op.add(call);
+}
+
 Status prepare_dispatched_experts(Preparation& op) {
   DispatchedExpertsCall call;
   ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
@@ -135,9 +179,8 @@ Status prepare_top_k(Preparation& op) {
 }
 
 constexpr OpEntry kExpertsOps[] = {
-    {"accord.dispatched_experts", prepare_dispatched_experts},
-    {"accord.experts", prepare_experts},
-    {"accord.experts.default", prepare_experts},
+    {"accord.adapters", prepare_adapters}, {"accord.dispatched_experts", prepare_dispatched_experts},
+    {"accord.experts", prepare_experts},   {"accord.experts.default", prepare_experts},
     {"aten.topk.default", prepare_top_k},
 };
 

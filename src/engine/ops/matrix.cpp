@@ -6,7 +6,6 @@
 #include <bit>
 
 #include "engine/graph/ops.hpp"
-#include "engine/ops/experts.hpp"
 #include "engine/ops/op_registry.hpp"
 #include "engine/ops/promotion.hpp"
 
@@ -87,51 +86,6 @@ Status prepare_linear(Preparation& op) {
   ACCORD_RETURN_IF_ERROR(complete(op, x, 0, layer));
   if (op.is_canonical()) op.run_always();
   return op.add(LinearsCall{x, {layer}});
-}
-
-// Returns the matrices of a layer's adapters: `down` [adapters, rank, in] and `up` [adapters, out, rank].
-Result<Experts> adapter_matrices(Preparation& op, const LinearLayer& layer) {
-  Experts adapters;
-  ACCORD_ASSIGN_OR_RETURN(adapters.up.tensor, op.tensor("down"));
-  ACCORD_ASSIGN_OR_RETURN(adapters.down.tensor, op.tensor("up"));
-  adapters.up.packed = op.packed_experts("down");
-  adapters.down.packed = op.packed_experts("up");
-  adapters.options.activation = Activation::kNone;
-  const Tensor &down = adapters.up.tensor, &up = adapters.down.tensor, &weight = layer.weight.tensor;
-  const bool fit = down.dims() == 3 && up.dims() == 3 && down.size(0) > 0 && up.size(0) == down.size(0) &&
-                   up.size(2) == down.size(1) && up.size(1) == weight.size(0) && down.size(2) == weight.size(1);
-  return fit ? Result<Experts>(adapters) : op.corrupt("its adapters do not fit its weight");
-}
-
-// input * weight^T + bias, and for each row the product with its adapter, up * down * input. Adapters are counted from
-// 1; a row without one has 0. To their kernels adapters are experts, of which the first is another rank's.
-Status prepare_adapted_linear(Preparation& op) {
-  LinearLayer layer;
-  ACCORD_ASSIGN_OR_RETURN(const RowTensor x, layer_input(op));
-  ACCORD_ASSIGN_OR_RETURN(layer.weight, linear_weight(op, "weight"));
-  ACCORD_ASSIGN_OR_RETURN(layer.bias, op.maybe_tensor("bias"));
-  ACCORD_RETURN_IF_ERROR(check(op, x, layer));
-  ExpertsCall call;
-  ACCORD_ASSIGN_OR_RETURN(call.experts, adapter_matrices(op, layer));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor ids, op.tensor("adapters"));
-  ACCORD_RETURN_IF_ERROR(op.require(ids, {DType::kInt64}));
-  if (ids.dims() != 1 || ids.size(0) != x.rows.rows) return op.corrupt("its rows and their adapters do not fit");
-  ACCORD_RETURN_IF_ERROR(complete(op, x, 0, layer));
-  ACCORD_RETURN_IF_ERROR(op.add(LinearsCall{x, {layer}}));
-  ACCORD_ASSIGN_OR_RETURN(call.input, op.contiguous(x.tensor));
-  ACCORD_ASSIGN_OR_RETURN(call.ids, op.contiguous(ids));
-  const auto as_matrix = [&](Tensor tensor, std::int64_t width) {
-    const Sizes sizes = {x.rows.rows, width};
-    tensor.layout = kernels::contiguous_layout(sizes);
-    return tensor;
-  };
-  call.input = as_matrix(call.input, x.rows.width);
-  call.ids = as_matrix(call.ids, 1);
-  call.y = as_matrix(layer.y, layer.weight.tensor.size(0));
-  call.first_expert = 1;
-  call.experts_in_all = call.experts.up.tensor.size(0) + 1;
-  call.adds = true;
-  return op.add(call);
 }
 
 // activation(input * gate^T + gate_bias) * (input * weight^T + bias).
@@ -266,11 +220,10 @@ Status prepare_head_linear(Preparation& op) {
 }
 
 constexpr OpEntry kMatrixOps[] = {
-    {"aten.linear.default", prepare_linear},  {"accord.linear", prepare_linear},
-    {"aten.mm.default", prepare_mm},          {"aten.addmm.default", prepare_addmm},
-    {"aten.bmm.default", prepare_bmm},        {"accord.gated_linear", prepare_gated_linear},
-    {"accord.linears", prepare_linears},      {kHeadLinear, prepare_head_linear},
-    {kAdaptedLinear, prepare_adapted_linear},
+    {"aten.linear.default", prepare_linear}, {"accord.linear", prepare_linear},
+    {"aten.mm.default", prepare_mm},         {"aten.addmm.default", prepare_addmm},
+    {"aten.bmm.default", prepare_bmm},       {"accord.gated_linear", prepare_gated_linear},
+    {"accord.linears", prepare_linears},     {kHeadLinear, prepare_head_linear},
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace accord::engine {
 namespace {
 
 constexpr std::string_view kProducts[] = {
-    "aten.linear", "accord.linear", "accord.gated_linear", "accord.linears",   "accord.adapted_linear", "aten.mm",
+    "aten.linear", "accord.linear", "accord.gated_linear", "accord.linears",   "aten.mm",
     "aten.addmm",  "aten.bmm",      "accord.experts",      "accord.attention", "aten.convolution"};
 
 class Weights {

@@ -55,6 +55,10 @@ std::string_view norm_of_reduce_norm(std::string_view op);
 /// latter.
 Graph name_all_reduce(Graph graph);
 
+/// Turns "accord.adapted_linear.default" into a linear and "accord.adapters", which adds to it. The other passes then
+/// see layers in their plain form.
+Graph split_adapters(Graph graph);
+
 /// One row of the table of passes.
 struct Pass {
   std::string_view name;

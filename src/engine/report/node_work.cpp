@@ -87,7 +87,6 @@ class Counter {
     ACCORD_ASSIGN_OR_RETURN(const std::uint64_t output_elements, elements_of(node_.outputs.front()));
     for (const auto& [family, argument] : {std::pair<std::string_view, std::string_view>{"aten.linear", "input"},
                                            {"accord.linear", "input"},
-                                           {"accord.adapted_linear", "input"},
                                            {"accord.gated_linear", "input"},
                                            {"accord.linears", "input"},
                                            {"accord.head_linear", "input"},
@@ -105,6 +104,7 @@ class Counter {
     }
     if (family_ == "aten.convolution") return convolution(output_elements);
     if (family_ == "accord.experts" || family_ == "accord.dispatched_experts") return experts();
+    if (family_ == "accord.adapters") return adapters();
     if (tensor_argument(node_, "query") && tensor_argument(node_, "key")) return attention(output_elements);
     return max_elements;
   }
@@ -117,6 +117,15 @@ class Counter {
 
   // Each row passes through the matrices of as many experts as it chose. If ranks share the experts, each rank has its
   // part of the choices.
+  // Two products for each row, as if each had an adapter.
+  Result<std::uint64_t> adapters() const {
+    ACCORD_ASSIGN_OR_RETURN(const std::uint64_t rows, elements_of(*tensor_argument(node_, "adapters")));
+    ACCORD_ASSIGN_OR_RETURN(const std::uint64_t in, last_size("down"));
+    ACCORD_ASSIGN_OR_RETURN(const std::uint64_t rank, last_size("up"));
+    ACCORD_ASSIGN_OR_RETURN(const std::uint64_t out, last_size("base"));
+    return 2 * rows * rank * (in + out);
+  }
+
   Result<std::uint64_t> experts() const {
     std::uint64_t choices = 0;
     if (const Argument* const expected = find_argument(node_, "expected_rows")) {

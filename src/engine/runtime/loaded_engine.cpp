@@ -105,7 +105,7 @@ Result<CutPackage> cut_package(const Package& package, const std::map<std::strin
   ACCORD_ASSIGN_OR_RETURN(cut.part, partition(package.graph(), package.manifest(), of_load.shards, canonical_ranks,
                                               cut.batch ? cut.batch->symbol : ""));
   Graph& graph = cut.part.graph;
-  graph = name_all_reduce(std::move(graph));
+  graph = split_adapters(name_all_reduce(std::move(graph)));
   ACCORD_RETURN_IF_ERROR(check_supported(graph));
   if (of_load.stages.size > 1) {
     ACCORD_ASSIGN_OR_RETURN(
@@ -226,7 +226,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   }
   ACCORD_ASSIGN_OR_RETURN(Graph graph, parse_graph(parts.graph));
   ACCORD_RETURN_IF_ERROR(check_ops(graph));
-  graph = name_all_reduce(std::move(graph));
+  graph = split_adapters(name_all_reduce(std::move(graph)));
   ACCORD_RETURN_IF_ERROR(check_supported(graph));
   engine->model_.graph = apply_passes(graph);
   std::vector<std::string> names;

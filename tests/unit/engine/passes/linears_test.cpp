@@ -99,6 +99,37 @@ TEST(FuseLinears, a_single_layer_and_layers_after_another_product_are_not_fused)
                           "aten.neg.default", "aten.linear.default", "aten.neg.default"));
 }
 
+TEST(SplitAdapters, a_layer_becomes_a_linear_and_what_is_added_to_it) {
+  GraphWriter writer;
+  const ValueId x = writer.input("x", shape_of({"2", "4"})), adapters = writer.input("adapters", shape_of({"2"}));
+  std::vector<ValueId> outputs, downs;
+  for (const std::string name : {"q", "k"}) {
+    const ValueId weight = writer.parameter(name, shape_of({"3", "4"})),
+                  bias = writer.parameter(name + "b", shape_of({"3"}));
+    downs.push_back(writer.parameter(name + "d", shape_of({"5", "2", "4"})));
+    const ValueId up = writer.parameter(name + "u", shape_of({"5", "3", "2"}));
+    outputs.push_back(writer.node("accord.adapted_linear.default",
+                                  {{"input", of(x)},
+                                   {"weight", of(weight)},
+                                   {"bias", of(bias)},
+                                   {"down", of(downs.back())},
+                                   {"up", of(up)},
+                                   {"adapters", of(adapters)}},
+                                  shape_of({"2", "3"})));
+    writer.output(outputs.back());
+  }
+  const Graph after = fuse_linears(split_adapters(writer.graph()));
+  ASSERT_THAT(ops_of(after), ElementsAre("accord.linears", "accord.adapters", "accord.adapters"));
+  const Node& second = after.nodes[2];
+  EXPECT_THAT(second.outputs, ElementsAre(outputs[1]));
+  EXPECT_EQ(second.arguments.at("base"), of(after.nodes[0].outputs[1]));
+  EXPECT_EQ(second.arguments.at("input"), of(x));
+  EXPECT_EQ(second.arguments.at("down"), of(downs[1]));
+  EXPECT_EQ(second.arguments.at("adapters"), of(adapters));
+  EXPECT_EQ(second.arguments.size(), 5U);
+  EXPECT_EQ(second.module, "layer1");
+}
+
 TEST(FuseLinears, computed_weights_and_products_in_pieces_are_not_fused) {
   GraphWriter writer;
   const ValueId x = writer.input("x", shape_of({"2", "4"}));
