@@ -110,13 +110,16 @@ def compare(
     given = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
     prefix = ""
     with torch.no_grad():
-        if language_model.is_language_model(model) and [info.name for info in engine.inputs][2:] == ["rows"]:
+        more_inputs = [info.name for info in engine.inputs][2:]
+        if language_model.is_language_model(model) and more_inputs in (["rows"], ["rows", "adapters"]):
             if len(given) == 1:
                 given += [torch.arange(len(given[0]))] * 2
             reaches = attention_reaches(model, language_model.longest_context(model))
             with language_model.steps_of(model, reaches) as steps:
                 expected = _module_outputs(steps, given, language_model.PREFIX)
             prefix = language_model.PREFIX.removesuffix(".")
+            if more_inputs[1:]:
+                given.append(torch.zeros_like(given[0]))  # the model itself, without an adapter
         else:
             expected = _module_outputs(model, given)
     shown = sorted(engine.create_context().run_observed(*given), key=lambda value: value[0])

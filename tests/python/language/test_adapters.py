@@ -168,6 +168,24 @@ def test_the_model_names_its_adapters(package, base):
                 model.stop()
 
 
+def test_a_package_with_adapters_compares_as_its_model(package):
+    found = accord.compare(make_small_llama(), package, torch.tensor(PROMPTS["all"]))
+    assert found.first_deviation is None
+    assert "model.layers.1.mlp.down_proj" in {module.module for module in found.modules}
+
+
+def test_new_weights_come_from_a_package_with_adapters(package, expected):
+    answers, _ = expected
+    with accord.Communicator.alone() as comm, accord.load(package, {"tp": comm}) as engine:
+        with pytest.raises(accord.Mismatch, match='no tensor "adapters.model.layers.0'):
+            engine.load_weights(make_small_llama(seed=1).state_dict())
+        engine.load_weights(package)
+        model = accord.LanguageModel.create(engine)
+        events = list(model.submit(PROMPTS["all"], max_new_tokens=TOKENS, adapter="all"))
+        model.stop()
+    assert [event.token for event in events] == answers["all"]
+
+
 def test_canonical_ranks_are_refused(package):
     with pytest.raises(accord.Unsupported, match="has adapters, which exclude canonical_ranks"):
         served(package, 2, [], load={"canonical_ranks": 2})
