@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from accord.exporter.export import export
 from accord.graph.errors import ExportError
-from accord.package import writer
+from accord.package import weight_files, writer
 from accord.package.sharding import Column, Row, ShardingPlan
 from accord.package.writer import write_package
 
@@ -106,7 +106,7 @@ def test_a_whole_tensor_has_granules_of_a_mebibyte(tmp_path):
 
 
 def test_large_weights_are_spread_over_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "FILE_BYTES", 1000)
+    monkeypatch.setattr(weight_files, "FILE_BYTES", 1000)
     tensors = {f"t{i}": torch.rand(100) for i in range(5)}
     path = write_package(tmp_path / "m.accord", GRAPH, tensors, empty_plan(), "test")
     files = [file["name"] for file in read_json(path, "manifest.json")["files"][1:]]

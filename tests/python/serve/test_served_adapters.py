@@ -91,19 +91,23 @@ def test_chats_and_responses_take_adapters(client, text_model, folders):
     assert (response.model, response.output_text) == ("all", wanted)
 
 
-def test_an_answer_goes_on_with_its_adapter_after_a_rank_has_died(server, client):
-    options = {"model": "all", "prompt": "One", "max_tokens": 200, "temperature": 1.5, "seed": 7}
-    options["extra_body"] = {"ignore_eos": True}
-    whole = client.completions.create(**options).choices[0].text
-    restarts = metric(server, "accord_restarts_total")
-    text = ""
-    for number, event in enumerate(client.completions.create(**options, stream=True)):
-        text += event.choices[0].text
-        if number == 0:
-            os.kill(server.rank_process(1), signal.SIGKILL)
-    assert text == whole
-    assert metric(server, "accord_restarts_total") == restarts + 1
-    assert client.completions.create(**options | {"model": "base"}).choices[0].text != whole
+def test_an_answer_goes_on_with_its_adapter_after_a_rank_has_died(endless, text_model, tmp_path):
+    folder = save_adapter(lambda: copy.deepcopy(text_model.model), tmp_path / "mlp", 9, **ADAPTERS["patterns"])
+    package = accord.export_adapters(endless, {"mlp": folder}, path=tmp_path / "endless.accord")
+    options = {"model": "mlp", "prompt": "One", "max_tokens": 2000, "temperature": 1.5, "seed": 7}
+    with (
+        served(package, ranks=2) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120) as client,
+    ):
+        whole = client.completions.create(**options).choices[0].text
+        text = ""
+        for number, event in enumerate(client.completions.create(**options, stream=True)):
+            text += event.choices[0].text
+            if number == 0:
+                os.kill(server.rank_process(1), signal.SIGKILL)
+        assert text == whole
+        assert metric(server, "accord_resumed_requests_total") == 1
+        assert client.completions.create(**options | {"model": "endless"}).choices[0].text != whole
 
 
 def test_names_must_differ(package, text_model):
