@@ -23,8 +23,8 @@ inline void cpu_relax() {
 }
 
 /// Paces one wait loop: call pause() after each unsuccessful poll. It returns true every so often (on the first call
-/// of the slow half, then about every 50 us once the wait is long), when the caller should also check for failures
-/// and deadlines.
+/// of the slow half, then at least every millisecond), when the caller should also check for failures and deadlines. A
+/// wait of more than 10 ms ends at most a millisecond, and a sixty-fourth of its length, too late.
 ///
 ///   Waiter waiter(policy);
 ///   while (!ready()) if (waiter.pause() && failed()) return ...;
@@ -53,6 +53,7 @@ class Waiter {
 
   std::uint32_t spins_;
   std::uint32_t yields_ = 0;
+  Clock::time_point began_ = {};    ///< the slow half
   Clock::time_point checked_ = {};  ///< when pause() last returned true
 };
 

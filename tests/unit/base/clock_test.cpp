@@ -37,5 +37,18 @@ TEST(Waiter, requests_periodic_checks_on_every_policy) {
   }
 }
 
+TEST(Waiter, rests_in_a_long_wait_and_still_asks_for_checks) {
+  Waiter waiter(WaitPolicy::kYield);
+  const auto wait = [&](std::chrono::milliseconds time) {
+    int pauses = 0, checks = 0;
+    for (const auto begin = Clock::now(); Clock::now() - begin < time; ++pauses) checks += waiter.pause();
+    return std::pair(pauses, checks);
+  };
+  wait(std::chrono::milliseconds(100));
+  const auto [pauses, checks] = wait(std::chrono::milliseconds(50));
+  EXPECT_LE(pauses, 50);  // of a millisecond each
+  EXPECT_EQ(checks, pauses);
+}
+
 }  // namespace
 }  // namespace accord
