@@ -8,7 +8,6 @@ changes becomes an "accord.adapted_linear.default", which computes for each toke
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import os
 import shutil
@@ -23,8 +22,8 @@ from accord.graph.errors import ExportError
 from accord.package.loading import check_loads
 from accord.package.progress import Progress
 from accord.package.sharding import ADAPTED_LINEAR, LINEAR, Rule, ShardingPlan, apply_rules
-from accord.package.weight_files import place_tensors, write_file, write_weight_files
-from accord.package.writer import graph_text, placed_at, write_manifest
+from accord.package.weight_files import place_tensors, write_weight_files
+from accord.package.writer import graph_text, placed_at, write_manifest, write_text_file
 
 __all__ = ["export_adapters"]
 
@@ -58,20 +57,19 @@ def export_adapters(
     given = [read_adapter(folder) for folder in adapters.values()]
     tensors = _adapt(graph, dict(zip(adapters, given, strict=True)))
     plan = _plan_of(manifest, graph)
+    destination = Path(os.path.abspath(path))
     with placed_at(path) as folder:
         new = {name: plan.tensors[name] for name in tensors if name in plan.tensors}
         files, entries = write_weight_files(folder, "adapters", place_tensors(tensors, new, {}), progress)
-        contents = graph_text(graph)
-        write_file(folder / "graph.json", contents)
-        of_graph = {"name": "graph.json", "size": len(contents), "sha256": hashlib.sha256(contents).hexdigest()}
-        others = [_same_file(package, one, Path(os.path.abspath(path)), folder) for one in manifest["files"][1:]]
+        of_graph = write_text_file(folder, "graph.json", graph_text(graph))
+        others = [_same_file(package, one, destination, folder) for one in manifest["files"][1:]]
         manifest["files"] = [of_graph, *others, *files]
         manifest["tensors"] += entries
         manifest["language_model"]["adapters"] = list(adapters)
         write_manifest(folder, manifest)
         shapes = {entry["name"]: torch.empty(entry["shape"], device="meta") for entry in manifest["tensors"]}
-        check_loads(folder, Path(os.path.abspath(path)), shapes, plan, None)
-    return Path(os.path.abspath(path))
+        check_loads(folder, destination, shapes, plan, None)
+    return destination
 
 
 def _read_json(file: Path) -> dict:

@@ -144,8 +144,7 @@ def _write_files(
 ) -> None:
     entries = []
     for name, contents in {"graph.json": graph_text(graph), **texts}.items():
-        write_file(folder / name, contents)
-        entries.append({"name": name, "size": len(contents), "sha256": hashlib.sha256(contents).hexdigest()})
+        entries.append(write_text_file(folder, name, contents))
     weight_files, tensors = write_weight_files(folder, "weights", files, progress)
     manifest = {
         "format": FORMAT,
@@ -168,6 +167,12 @@ def _write_files(
     if structure:
         manifest["structure"] = structure.entry()
     write_manifest(folder, manifest)
+
+
+def write_text_file(folder: Path, name: str, contents: bytes) -> dict:
+    """Writes a file and returns its entry in the manifest."""
+    write_file(folder / name, contents)
+    return {"name": name, "size": len(contents), "sha256": hashlib.sha256(contents).hexdigest()}
 
 
 def graph_text(document: dict) -> bytes:

@@ -10,9 +10,8 @@ namespace {
 
 bool is_linear(const Node& node) {
   return node.op == "aten.linear.default" || node.op == "accord.linear" || node.op == "accord.gated_linear" ||
-         node.op == "accord.linears" || node.op == kAdaptedLinear;
+         node.op == "accord.linears";
 }
-bool has_adapters(const Node& node) { return node.op == kAdaptedLinear || node.op == "accord.adapters"; }
 bool is_product(const Node& node) { return node.op == "aten.mm.default" || node.op == "aten.addmm.default"; }
 bool is_embedding(const Node& node) { return node.op == "aten.embedding.default" || node.op == "accord.embedding"; }
 bool is_convolution(const Node& node) { return node.op == "aten.convolution.default"; }
@@ -37,7 +36,7 @@ int groups_of(const Node& node) {
 
 // Returns whether `id` is an argument of a layer of experts, of heads, or with adapters, that is packed as matrices.
 bool is_stacked_weight(const Node& node, ValueId id) {
-  if (has_adapters(node)) return tensor_argument(node, "down") == id || tensor_argument(node, "up") == id;
+  if (node.op == "accord.adapters") return tensor_argument(node, "down") == id || tensor_argument(node, "up") == id;
   if (node.op == kHeadLinear) return tensor_argument(node, "weight") == id;
   const std::string_view family = op_family(node.op);
   if (family != "accord.experts" && family != "accord.dispatched_experts") return false;
