@@ -41,10 +41,7 @@ async def chat_completions(request: Request) -> Response:
     prompt = await texts.encode(text, "messages", add_special_tokens=False)
     service.note_prompt(request, conversation)
     limits = _limits(body)
-    if tools is None:
-        answers = service.start(body, [prompt], limits, grammar, adapter=model.adapter)
-    else:
-        answers = service.start(body, [prompt], limits, tools.grammar, tools.make_parser, adapter=model.adapter)
+    answers = service.start(body, [prompt], limits, grammar, tools=tools, adapter=model.adapter)
     form = _ChatForm(texts, bool(body.logprobs))
     return await ChoiceWriter(request, model, body, answers, form).respond(stream=bool(body.stream))
 

@@ -46,12 +46,7 @@ async def responses(request: Request) -> Response:
     prompt = await texts.encode(text, "input", add_special_tokens=False)
     service.note_prompt(request, conversation)
     limits = Limits(body.max_output_tokens, "max_output_tokens", None)
-    if tools is None:
-        answers = service.start(body.sampling(), [prompt], limits, grammar, adapter=model.adapter)
-    else:
-        answers = service.start(
-            body.sampling(), [prompt], limits, tools.grammar, tools.make_parser, adapter=model.adapter
-        )
+    answers = service.start(body.sampling(), [prompt], limits, grammar, tools=tools, adapter=model.adapter)
     return await _ItemWriter(request, model, body, answers).respond(stream=bool(body.stream))
 
 

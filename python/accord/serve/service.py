@@ -8,7 +8,7 @@ import array
 import asyncio
 import base64
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -25,7 +25,7 @@ from accord.serve.options import ModelOptions
 from accord.serve.ranks import ModelFacts, Ranks, StartError, State
 from accord.serve.schemas import SamplingRequest
 from accord.serve.texts import Texts
-from accord.serve.tool_calls import ToolCallParser
+from accord.serve.tools import ToolUse
 
 __all__ = ["Answers", "Limits", "Service", "batches"]
 
@@ -187,17 +187,19 @@ class Service:
         prompts: Sequence[list[int]],
         limits: Limits,
         grammar: Grammar | None,
-        make_parser: Callable[[], ToolCallParser | None] = lambda: None,
         *,
+        tools: ToolUse | None = None,
         adapter: str | None,
     ) -> Answers:
         """Submits the prompts. The answers must be released.
 
-        make_parser: returns what finds calls of tools in a choice. adapter: one of self.adapters, or None.
+        tools: those that answers may call; their grammar takes the place of `grammar`. adapter: one of self.adapters, or None.
         """
         facts = self.admit(len(prompts))
         samples = body.n or 1
         wanted = [self._engine_options(body, prompt, limits, facts) for prompt in prompts]
+        if tools is not None:
+            grammar = tools.grammar
         if grammar is not None:
             if not facts.stop_tokens:
                 raise invalid("this model has no stop token, so its answers cannot end where a grammar ends")
@@ -206,6 +208,7 @@ class Service:
             wanted = [options | {"adapter": adapter} for options in wanted]
         mailbox = Mailbox()
         stops = body.stops()
+        make_parser = tools.make_parser if tools else lambda: None
         choices = [Choice(self.texts, stops, make_parser()) for _ in range(samples * len(prompts))]
         answers = Answers(self.ranks, mailbox, choices, self.options.request_seconds)
         for index, (prompt, options) in enumerate(zip(prompts, wanted, strict=True)):
