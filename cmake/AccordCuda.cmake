@@ -2,7 +2,8 @@
 # time. Enables the language CUDA and sets ACCORD_HAS_CUDA, ACCORD_CUDA_VERSION and the target CUDA::cudart_static;
 # otherwise ACCORD_CUDA_WITHOUT says why not.
 #   nvcc is searched in this order: CUDACXX, the Python environment's packages, the path, /usr/local/cuda.
-#   CMAKE_CUDA_ARCHITECTURES: by default, code for H100 and H200 (90), B200 (100) and their successors.
+#   CMAKE_CUDA_ARCHITECTURES, or CUDAARCHS in the environment, as CMake has it: by default, code for H100 and H200 (90),
+#   B200 (100) and their successors.
 if(ACCORD_CUDA STREQUAL "OFF")
   set(ACCORD_CUDA_WITHOUT "it was not asked for")
   return()
@@ -10,6 +11,9 @@ endif()
 if(ACCORD_CUDA STREQUAL "AUTO" AND ACCORD_SANITIZE)
   set(ACCORD_CUDA_WITHOUT "builds with sanitizers go without it")
   return()
+endif()
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES $ENV{CUDAARCHS})
 endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90-real 100-real 100-virtual)

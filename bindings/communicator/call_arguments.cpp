@@ -50,8 +50,11 @@ Reduction CallArguments::reduction(std::string_view name, nb::handle factor) {
     return op;
   }
   if (factor.is_none()) raise_invalid("factor: premul_sum needs one: a number, or an array of one element");
-  if (PyFloat_Check(factor.ptr()) || PyLong_Check(factor.ptr()) || PyComplex_Check(factor.ptr()))
-    return Reduction::premul_sum(nb::cast<std::complex<double>>(factor));
+  if (PyFloat_Check(factor.ptr()) || PyLong_Check(factor.ptr()) || PyComplex_Check(factor.ptr())) {
+    const std::complex<double> number(PyComplex_RealAsDouble(factor.ptr()), PyComplex_ImagAsDouble(factor.ptr()));
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();  // an integer that is too large for a float
+    return Reduction::premul_sum(number);
+  }
   return Reduction::premul_sum(
       ConstBuffer(factor_.emplace(factor, "factor", Access::kRead, dtype_, Memory::kAnyDevice).buffer()));
 }

@@ -53,6 +53,10 @@ GroupHandle* make_group(CommunicatorHandle& communicator, int experts, int top_k
                              .ranks_per_host = ranks_per_host,
                              .staging_bytes = size_argument(staging_bytes, "staging_bytes", "a number of bytes"),
                              .device = device_argument(device)};
+    if (!placement.is_none() && !nb::isinstance<ExpertPlacement>(placement))
+      throw nb::type_error(
+          (std::string("placement: expected an accord.ExpertPlacement, got ") + nb::type_name(placement.type()).c_str())
+              .c_str());
     if (!placement.is_none()) config.placement = nb::cast<ExpertPlacement>(placement);
     return config;
   };

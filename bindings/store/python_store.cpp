@@ -115,7 +115,7 @@ class PythonStore final : public Store {
     if (has_check_) {
       nb::list keys;
       keys.append(key_text(key));
-      if (!nb::cast<bool>(object_.attr("check")(keys))) return std::nullopt;
+      if (!nb::bool_(object_.attr("check")(keys))) return std::nullopt;
     }
     try {
       return bytes_of(object_.attr("get")(key_text(key)));

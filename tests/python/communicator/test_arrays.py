@@ -137,6 +137,8 @@ def test_premul_sum_accepts_a_number_or_an_array_of_one_element(comm):
         comm.all_reduce(x, "premul_sum")
     with pytest.raises(accord.InvalidArgument, match="factor: only premul_sum takes one, not sum"):
         comm.all_reduce(x, factor=2)
+    with pytest.raises(OverflowError, match="int too large to convert to float"):
+        comm.all_reduce(x, "premul_sum", factor=10**400)
     with pytest.raises(accord.InvalidArgument, match="factor is a complex number, the input is float32"):
         comm.all_reduce(x, "premul_sum", factor=1j)
     with pytest.raises(accord.InvalidArgument, match="factor has 2 x float32, expected 1 x float32"):

@@ -90,7 +90,7 @@ def test_an_error_in_python_on_one_rank_is_reported_to_the_others_immediately(wr
         ({"algorithm": "ring"}, 'unknown expert algorithm "ring"'),
         ({"dtype": "bfloat61"}, 'unknown dtype "bfloat61"'),
         ({"staging_bytes": -1}, "staging_bytes"),
-        ({"placement": [1, 2]}, ""),
+        ({"placement": [1, 2]}, "placement: expected an accord.ExpertPlacement, got list"),
         ({"device": "cuda:x"}, 'device is "cuda:x"'),
     ],
 )

@@ -71,6 +71,7 @@ def test_ten_thousand_random_requests_to_a_language_model_with_kills_pass(soak_r
     assert_passes(soak_requests(10_000, "--seed", new_seed()))
 
 
+@pytest.mark.slow
 def test_the_soak_test_detects_a_wrong_answer(soak_requests):
     result = soak_requests(100, SOAK_DEFECT="sys.modules['__main__'].WAYS['greedy'] = {'temperature': 5.0}")
     assert result.returncode == 1

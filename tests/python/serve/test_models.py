@@ -1,5 +1,6 @@
 """Several models in one server: requests choose one, and what happens to one does not disturb the others."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -136,25 +137,35 @@ def pair(endless, text_model):
 
 def read_stream(server: ServedModel, text: list[str]) -> None:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
-        options = {"prompt": "One", "max_tokens": 3000, "temperature": 1.5, "seed": 7, "stream": True}
+        options = {"prompt": "One", "max_tokens": 1000, "temperature": 1.5, "seed": 7, "stream": True}
         text.extend(event.choices[0].text for event in client.completions.create(model="endless", **options))
 
 
 @contextlib.contextmanager
 def undisturbed(server: ServedModel, package):
-    """Checks that a stream of "endless" runs while the block does, and gets the tokens of a run in which nothing
-    happens, from the same ranks."""
+    """Checks that streams of "endless", one after another while the block runs, get the tokens of a run in which
+    nothing happens, from the same ranks."""
     expected: list[str] = []
     read_stream(server, expected)
     processes = server.rank_processes(package)
-    text: list[str] = []
-    reader = threading.Thread(target=read_stream, args=(server, text))
-    reader.start()
-    wait_until(lambda: len(text) > 3, "the stream has begun")
-    yield
-    assert reader.is_alive(), "the stream is too short for this test"
-    reader.join(120)
-    assert "".join(text) == "".join(expected)
+    texts: list[list[str]] = [[]]
+    ended = threading.Event()
+
+    def read_streams() -> None:
+        read_stream(server, texts[-1])
+        while not ended.is_set():
+            texts.append([])
+            read_stream(server, texts[-1])
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read_streams)
+        try:
+            wait_until(lambda: len(texts[0]) > 3 or reader.done(), "the first stream has begun")
+            yield
+        finally:
+            ended.set()
+        reader.result(120)
+    assert {"".join(text) for text in texts} == {"".join(expected)}
     assert server.rank_processes(package) == processes
 
 

@@ -64,6 +64,7 @@ def elastic(folder, *options: str) -> tuple[subprocess.CompletedProcess[str], di
     return done, {line["case"]: {"accord": line["accord"], **line["peers"]} for line in lines}
 
 
+@pytest.mark.slow
 def test_ranks_of_both_backends_are_killed_and_go_on_or_the_reason_is_printed(tmp_path):
     done, values = elastic(tmp_path, "--kills", "3", "--gloo-kills", "2", "--block", "2")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -40,6 +40,7 @@ def test_a_rank_leaves_and_comes_back():
     assert losses[0] > losses[1] > losses[2]
 
 
+@pytest.mark.slow
 def test_training_goes_on_while_ranks_are_killed(tmp_path):
     log, plot = tmp_path / "log.csv", tmp_path / "plot.svg"
     result = accord(

@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
 import torch
 from accord_command import ROOT, clean_environment
 
 
+@pytest.mark.slow
 def test_puts_and_signals_are_measured_beside_gloo_and_a_copy(tmp_path):
     report = tmp_path / "report.json"
     few = ["--rounds", "1", "--sizes", "8", "4096", "--stream-sizes", "4096"]
