@@ -20,6 +20,7 @@ from accord.serve.errors import ApiError, error_object, invalid
 from accord.serve.gate import ApiKeys, Gate
 from accord.serve.metrics import CONTENT_TYPE_LATEST, Metrics
 from accord.serve.models import Model, Models, model_of
+from accord.serve.node import Node
 from accord.serve.openapi import openapi
 from accord.serve.options import ServeOptions
 from accord.serve.response_items import responses
@@ -132,17 +133,14 @@ _ROUTES = (
     Route("/v1/responses", responses, methods=["POST"]),
     Route("/tokenize", tokenize, methods=["POST"]),
     Route("/detokenize", detokenize, methods=["POST"]),
-    Route("/health", health),
-    Route("/ready", ready),
-    Route("/metrics", metrics),
     Route("/openapi.json", description),
 )
+_NODE_ROUTES = (Route("/health", health), Route("/ready", ready), Route("/metrics", metrics))
+PATHS = frozenset(route.path for route in _ROUTES + _NODE_ROUTES)
 
 
-PATHS = frozenset(route.path for route in _ROUTES)
-
-
-def make_app(options: ServeOptions, models: Models, keys: ApiKeys | None, metrics: Metrics) -> Starlette:
+def make_app(options: ServeOptions, models: Models | Node, keys: ApiKeys | None, metrics: Metrics) -> Starlette:
+    routes = _NODE_ROUTES if isinstance(models, Node) else _ROUTES + _NODE_ROUTES
     middleware = []
     if options.cors_origins:
         middleware.append(
@@ -154,11 +152,11 @@ def make_app(options: ServeOptions, models: Models, keys: ApiKeys | None, metric
             keys=keys,
             max_body_bytes=options.max_body_bytes,
             metrics=metrics,
-            paths=PATHS,
+            paths=frozenset(route.path for route in routes),
         )
     )
     app = Starlette(
-        routes=_ROUTES,
+        routes=routes,
         middleware=middleware,
         exception_handlers={
             ApiError: _api_error,

@@ -1,4 +1,5 @@
-"""Messages between the server and rank 0, over a pair of connected sockets: the length in 4 bytes, then JSON.
+"""Messages between the server and the ranks of its node, over a pair of connected sockets: the length in 4 bytes, then
+JSON. Rank 0 has them all; other ranks report their start only.
 
 From the server:
     {"submit": ID, "prompt": TOKENS, "options": {...}}    ID is a number that was not used before; the options are
@@ -8,6 +9,7 @@ From the server:
     {"stop": true}
 From rank 0:
     {"rank": R, "process": ID}    from each rank, when it starts
+    {"follows": R}    from each rank but 0, when it has loaded the model
     {"ready": {"max_context": N, "vocabulary": N, "stop_tokens": TOKENS}}    of an encoder, also "dimensions" and
                                                                              "max_batch"
     {"events": [EVENT, ...], "stats": {...}}    the events of a step, or none: sent at least every second

@@ -1,4 +1,4 @@
-"""One start of the ranks: the `accord run` that holds them, and the connection with rank 0.
+"""One start of the ranks of a node: the `accord run` that holds them, and the connection with them.
 
 `accord run` dies with this process, and kills its ranks when it dies, so that none is left behind however the server
 ends. It has a session of its own, because Ctrl-C in a terminal is for the server alone.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import enum
 import json
 import os
 import signal
@@ -24,10 +25,31 @@ from accord.serve.logs import log
 from accord.serve.options import ModelOptions
 from accord.serve.worker import WorkerOptions
 
-__all__ = ["Job"]
+__all__ = ["Job", "StartError", "State", "longer_delay"]
 
 _GRACE_SECONDS = 0.5  # from SIGTERM to SIGKILL for a rank
+_FIRST_DELAY = 0.5  # seconds before another start if the last one failed; doubles
+_LONGEST_DELAY = 30.0
 _END_SECONDS = 5.0  # for ranks that were told to stop, and for a launcher after SIGTERM
+
+
+class State(enum.Enum):
+    STARTING = "starting"  # loading the model for the first time
+    READY = "ready"
+    RESTARTING = "restarting"
+    STOPPED = "stopped"
+
+
+class StartError(Exception):
+    """A package cannot be served, or its ranks could not be started at all."""
+
+    def __init__(self, package: Path, reason: str):
+        super().__init__(reason if str(package) in reason else f"{package}: {reason}")
+
+
+def longer_delay(seconds: float) -> float:
+    """Returns how long to wait before another start if the last one failed, after a wait of `seconds`."""
+    return min(max(_FIRST_DELAY, 2 * seconds), _LONGEST_DELAY)
 
 
 class Job:
@@ -52,10 +74,13 @@ class Job:
     async def start(cls, options: ModelOptions) -> Job:
         ours, theirs = socket.socketpair()
         with theirs:
-            rank_options = WorkerOptions(str(options.package), theirs.fileno(), options.load, options.create)
+            rank_options = WorkerOptions(
+                str(options.package), theirs.fileno(), options.shape, options.load, options.create
+            )
             process = await asyncio.create_subprocess_exec(
                 str(Path(accord.__file__).parent / "bin" / "accord"),
                 *("run", "-n", str(options.ranks), "--end-with", str(os.getpid()), "--grace", str(_GRACE_SECONDS)),
+                *options.launch,
                 *("--bind", "core", "--no-python", sys.executable, "-m", "accord.serve.worker"),
                 json.dumps(asdict(rank_options)),
                 pass_fds=(theirs.fileno(),),
@@ -71,9 +96,17 @@ class Job:
             self._writer.write(frame(message))
 
     async def messages(self) -> AsyncIterator[dict]:
-        """Yields the messages of rank 0 until the connection ends."""
+        """Yields the messages of the ranks until the connection ends."""
         while (message := await read_frame(self._reader)) is not None:
             yield message
+
+    async def wait(self) -> None:
+        """Waits until the ranks have ended by themselves."""
+        await self._process.wait()
+
+    def why_ended(self, code: int) -> str:
+        """Returns a reason for a start that failed, if no rank has told one."""
+        return "; ".join([f"the ranks ended with exit code {code}", *self.lines])
 
     async def stop(self) -> None:
         """Lets the ranks stop, or kills them if they do not."""

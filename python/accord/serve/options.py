@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import functools
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 __all__ = ["ModelOptions", "Parser", "ServeOptions", "parse_options"]
+
+_RENDEZVOUS_PORT = 29400  # that of `accord run`
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,9 @@ class ModelOptions:
 
     name: str  # in requests
     package: Path
-    ranks: int
+    ranks: int  # on this node
+    launch: tuple[str, ...]  # more options of `accord run`
+    shape: dict[str, object]  # how the ranks share the package: arguments of groups.axes()
     load: dict[str, object]  # arguments of accord.load
     create: dict[str, object]  # arguments of LanguageModel.create
     max_sequences: int
@@ -33,6 +38,7 @@ class ModelOptions:
 @dataclass(frozen=True)
 class ServeOptions:
     models: tuple[ModelOptions, ...]  # at least one
+    node_rank: int  # 0: this node answers requests; others only have ranks
     host: str
     port: int
     max_connections: int
@@ -56,18 +62,23 @@ def parse_options(words: list[str]) -> ServeOptions:
     parser = Parser(prog="accord serve", allow_abbrev=False)
     add = parser.add_argument
     add("models", nargs="+", metavar="model")
-    add("--ranks", type=int, default=1)
+    for name in ("ranks", "pp", "cp", "nnodes"):
+        add(f"--{name}", type=int, default=1)
+    for name in ("group", "device", "rdzv-endpoint"):
+        add(f"--{name}")
+    add("--node-rank", type=int)
+    add("--rdzv-timeout", type=float, default=600)
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=8000)
     add("--model-name")
-    for name in ("threads", "canonical-ranks", "cache-tokens"):
+    for name in ("threads", "canonical-ranks", "cache-tokens", "overlap-rows"):
         add(f"--{name}", type=int)
     add("--max-sequences", type=int, default=64)
     add("--max-rows", type=int, default=512)
     add("--max-connections", type=int, default=1024)
     add("--header-seconds", type=float, default=20)
     add("--send-seconds", type=float, default=60)
-    for name in ("activation-dtype", "memory-limit", "cache-dtype"):
+    for name in ("activation-dtype", "all-reduce-dtype", "memory-limit", "cache-dtype"):
         add(f"--{name}")
     add("--max-requests", type=int, default=256)
     add("--max-tokens", type=int)
@@ -93,7 +104,11 @@ def parse_options(words: list[str]) -> ServeOptions:
     model = functools.partial(
         ModelOptions,
         ranks=given.ranks,
-        load=chosen("threads", "canonical_ranks", "activation_dtype", "memory_limit"),
+        shape=chosen("group", "pp", "cp"),
+        load=chosen(
+            *("device", "threads", "canonical_ranks", "overlap_rows"),
+            *("all_reduce_dtype", "activation_dtype", "memory_limit"),
+        ),
         create=chosen("cache_tokens", "cache_dtype", "max_sequences", "max_rows"),
         max_sequences=given.max_sequences,
         max_rows=given.max_rows,
@@ -103,22 +118,63 @@ def parse_options(words: list[str]) -> ServeOptions:
         stall_seconds=given.stall_seconds,
         log_prompts=given.log_prompts,
     )
+    if given.drain_seconds is None:
+        given.drain_seconds = 0 if given.node_rank else given.request_seconds
     packages = _packages(parser, given.models, given.model_name)
+    launches = _launches(parser, given, list(packages))
     return ServeOptions(
-        models=tuple(model(name=name, package=package) for name, package in packages.items()),
+        models=tuple(
+            model(name=name, package=package, launch=launch)
+            for (name, package), launch in zip(packages.items(), launches, strict=True)
+        ),
+        node_rank=given.node_rank or 0,
         host=given.host,
         port=given.port,
         max_connections=given.max_connections,
         header_seconds=given.header_seconds,
         send_seconds=given.send_seconds,
         max_body_bytes=given.max_body_bytes,
-        drain_seconds=given.request_seconds if given.drain_seconds is None else given.drain_seconds,
+        drain_seconds=given.drain_seconds,
         api_keys=given.api_keys,
         tls_certificate=given.tls_certificate,
         tls_key=given.tls_key,
         cors_origins=tuple(filter(None, given.cors_origins.split(","))),
         trusted_proxies=_networks(parser, given.trusted_proxies),
     )
+
+
+def _launches(parser: Parser, given: argparse.Namespace, models: list[str]) -> list[tuple[str, ...]]:
+    """Returns the options of `accord run` by which the nodes of each model meet. Each model has a port of its own."""
+    if given.nnodes == 1:
+        for name in ("node_rank", "rdzv_endpoint"):
+            if getattr(given, name):
+                parser.error(f"--{name.replace('_', '-')} {getattr(given, name)}: there is one node; give --nnodes")
+        return [()] * len(models)
+    if given.rdzv_endpoint is None:
+        parser.error(f"--nnodes {given.nnodes} needs --rdzv-endpoint HOST[:PORT], where the nodes meet")
+    if given.node_rank is None or given.node_rank >= given.nnodes:
+        parser.error(f"--node-rank {given.node_rank}: expected a number from 0 to {given.nnodes - 1}")
+    host, port = _endpoint(parser, given.rdzv_endpoint, len(models))
+    words = (
+        "--nnodes",
+        str(given.nnodes),
+        "--node-rank",
+        str(given.node_rank),
+        "--rdzv-timeout",
+        str(given.rdzv_timeout),
+    )
+    return [
+        (*words, "--rdzv-endpoint", f"{host}:{port + index}", "--rdzv-id", model) for index, model in enumerate(models)
+    ]
+
+
+def _endpoint(parser: Parser, text: str, models: int) -> tuple[str, int]:
+    """Returns the host, with brackets if it had them, and the port of the first model."""
+    match = re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]+)(?::([0-9]+))?", text)
+    port = int(match[2] or _RENDEZVOUS_PORT) if match else 0
+    if match is None or not 0 < port <= 65536 - models:
+        parser.error(f"--rdzv-endpoint {text}: expected HOST or HOST:PORT, with a port for each model")
+    return match[1], port
 
 
 def _networks(parser: Parser, text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Supervises the ranks, and gives them the generations.
+"""Supervises the ranks of node 0, and gives them the generations.
 
 The ranks are started again whenever they end: after a death, after an error that ends the model, and when they make no
 progress. Then all generations are submitted again with the tokens that they have. A generation that the ranks do not
@@ -10,41 +10,23 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import enum
 import itertools
 from dataclasses import dataclass
-from pathlib import Path
 
 from accord.serve.clients import FairQueue, current_client
 from accord.serve.errors import ApiError, invalid, unavailable
 from accord.serve.generation import Generation, Mailbox, NewToken, Sample
-from accord.serve.job import Job
+from accord.serve.job import Job, StartError, State, longer_delay
 from accord.serve.logs import log
 from accord.serve.metrics import ModelMetrics
 from accord.serve.options import ModelOptions
 
-__all__ = ["ModelFacts", "Ranks", "StartError", "State"]
+__all__ = ["ModelFacts", "Ranks"]
 
 _MAX_STALLED_RESTARTS = 5
-_FIRST_DELAY = 0.5  # seconds before another start if the last one failed; doubles
-_LONGEST_DELAY = 30.0
 _STEPS_AHEAD = 2  # steps' worth of prompts that the ranks have in advance
 _FEW_PROMPTS = 2  # or so many prompts, if they are long
 _TURN_SECONDS = 0.005  # for messages of fast ranks, before the tasks that answer clients run
-
-
-class State(enum.Enum):
-    STARTING = "starting"  # loading the model for the first time
-    READY = "ready"
-    RESTARTING = "restarting"
-    STOPPED = "stopped"
-
-
-class StartError(Exception):
-    """A package cannot be served, or its ranks could not be started at all."""
-
-    def __init__(self, package: Path, reason: str):
-        super().__init__(reason if str(package) in reason else f"{package}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -145,14 +127,13 @@ class Ranks:
             if self.state is State.STOPPED:
                 return
             if self.state is State.STARTING:
-                reason = self._failure or "; ".join([f"the ranks ended with exit code {code}", *job.lines])
-                raise StartError(self._options.package, reason)
+                raise StartError(self._options.package, self._failure or job.why_ended(code))
             self.state = State.RESTARTING
             facts = {"reason": self._failure, "exit_code": code, "running": len(self._live)}
             log("ranks_ended", "error", model=self._options.name, **facts)
             self._metrics.restarts.inc()
             self._prepare_restart()
-            delay = 0.0 if became_ready else min(max(_FIRST_DELAY, 2 * delay), _LONGEST_DELAY)
+            delay = 0.0 if became_ready else longer_delay(delay)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
 
@@ -216,6 +197,8 @@ class Ranks:
                 self._metrics.set_stats(stats)
         elif "process" in message:
             self._metrics.rank_processes[message["rank"]] = message["process"]
+        elif "follows" in message:
+            pass  # rank 0 is ready once all ranks are
         elif "embedded" in message:
             self._last_progress = now
             _, result = self._embeddings.get(message["embedded"], (None, None))

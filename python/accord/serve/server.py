@@ -1,4 +1,5 @@
-"""Runs the server: the listening socket, the models with their ranks, uvicorn, and an end in order.
+"""Runs the server, or the ranks of another node: the listening socket, the models with their ranks, uvicorn, and an end
+in order.
 
 After SIGTERM or SIGINT the server refuses new requests, finishes the running ones and ends the ranks; a second signal
 ends it at once.
@@ -25,6 +26,7 @@ from accord.serve.gate import ApiKeys
 from accord.serve.logs import log, redirect_logging
 from accord.serve.metrics import Metrics
 from accord.serve.models import Models
+from accord.serve.node import Node
 from accord.serve.options import ServeOptions
 
 __all__ = ["run_server"]
@@ -37,7 +39,7 @@ _KEEP_ALIVE_SECONDS = 75
 class _Server(uvicorn.Server):
     """uvicorn, except that it logs its address, and ends with exit code 0 after a signal."""
 
-    def __init__(self, config: uvicorn.Config, models: Models):
+    def __init__(self, config: uvicorn.Config, models: Models | Node):
         super().__init__(config)
         self._models = models
 
@@ -61,7 +63,7 @@ def run_server(options: ServeOptions) -> None:
     if options.tls_certificate is not None:
         _check_certificate(options.tls_certificate, options.tls_key)
     metrics = Metrics()
-    models = Models(options.models, metrics)
+    models = (Node if options.node_rank else Models)(options.models, metrics)
     with _listen(options.host, options.port) as listening:
         _raise_descriptor_limit()
         redirect_logging()
@@ -96,7 +98,7 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(options: ServeOptions, models: Models, app: Starlette, listening: socket.socket) -> None:
+async def _serve(options: ServeOptions, models: Models | Node, app: Starlette, listening: socket.socket) -> None:
     config = uvicorn.Config(
         app,
         http=limited_connection(options),
@@ -120,6 +122,8 @@ async def _serve(options: ServeOptions, models: Models, app: Starlette, listenin
         if ranks.done():
             server.force_exit = server.should_exit = True
         await serving
+        if options.node_rank:  # the server's requests need the ranks of this node until the server ends
+            await asyncio.wait([ranks], timeout=options.drain_seconds)
     finally:
         await models.stop()
         await ranks

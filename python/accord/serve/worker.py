@@ -1,8 +1,8 @@
 """The program of each rank: python -m accord.serve.worker OPTIONS.
 
-Rank 0 takes requests from the server and sends back the events of each step in one message; the other ranks follow it.
-Two threads serve rank 0: one receives messages, the other sends events. When the server closes the connection, or
-dies, rank 0 ends, and with it the job.
+Rank 0 takes requests from the server and sends back the events of each step in one message; the other ranks follow it,
+also those on other nodes. Two threads serve rank 0: one receives messages, the other sends events. When the server
+closes the connection, or dies, rank 0 ends, and with it the job.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from accord.engines.loading import load
 from accord.grammar import Grammar, Masks
 from accord.serve import embedding_worker
 from accord.serve.frames import BlockingLink
+from accord.serve.groups import axes, communicators
 
 __all__ = ["WorkerOptions"]
 
@@ -32,7 +33,8 @@ class WorkerOptions:
     """The settings of a rank, as JSON in its command line."""
 
     package: str
-    descriptor: int  # of the connection; all ranks inherit it
+    descriptor: int  # of the connection; all ranks of the node inherit it
+    shape: dict[str, object]  # arguments of groups.axes()
     load: dict[str, object]
     model: dict[str, object]
 
@@ -143,6 +145,13 @@ class _Leader:
             os._exit(1)
 
 
+def _on_this_rank(load_options: dict[str, object]) -> dict[str, object]:
+    """Replaces the device "cuda" by a GPU of this rank's own."""
+    if load_options.get("device") != "cuda":
+        return load_options
+    return load_options | {"device": f"cuda:{os.environ['LOCAL_RANK']}"}
+
+
 def main() -> int:
     options = WorkerOptions(**json.loads(sys.argv[1]))
     link = BlockingLink(options.descriptor)
@@ -150,13 +159,17 @@ def main() -> int:
         comm = accord.Communicator.from_environment(name="serve")
         link.send({"rank": comm.rank, "process": os.getpid()})
         inspected = accord.inspect(options.package)
-        engine = load(options.package, dict.fromkeys(inspected["groups"], comm), **options.load)
-        if embedding_worker.is_encoder(inspected):
-            return embedding_worker.run_encoder(engine, inspected, comm, link)
-        model = accord.LanguageModel.create(engine, all_ranks=comm, **options.model)
+        sizes = axes(inspected["groups"], comm.size, **options.shape)
+        engine = load(options.package, communicators(comm, inspected["groups"], sizes), **_on_this_rank(options.load))
+        encodes = embedding_worker.is_encoder(inspected)
+        model = None if encodes else accord.LanguageModel.create(engine, all_ranks=comm, **options.model)
+        if comm.rank != 0:
+            link.send({"follows": comm.rank})
     except (accord.Error, OSError, TypeError, ValueError) as error:
         link.send({"failed": str(error)})  # from any rank: the first one to end ends the others
         return 1
+    if model is None:
+        return embedding_worker.run_encoder(engine, inspected, comm, link)
     if model.leads:
         return _Leader(model, link).run()
     link.close()

@@ -212,29 +212,33 @@ def test_nginx_passes_metrics_to_this_machine_only(proxied):
 # Kubernetes
 
 
-@pytest.fixture(scope="module")
-def manifests() -> dict[str, dict]:
+def manifests(name: str) -> dict[str, dict]:
+    """Returns the manifests of a file by their kinds; of several services, the last one."""
     yaml = pytest.importorskip("yaml")
-    return {one["kind"]: one for one in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
+    return {one["kind"]: one for one in yaml.safe_load_all((DEPLOY / name).read_text())}
 
 
-def test_kubernetes_schemas_accept_the_manifests(manifests):
+KINDS = {"kubernetes.yaml": "Deployment", "kubernetes-nodes.yaml": "StatefulSet"}
+
+
+@pytest.mark.parametrize(("file", "kind"), KINDS.items())
+def test_kubernetes_schemas_accept_the_manifests(file, kind):
     validate = pytest.importorskip("kubernetes_validate", reason="the schemas of kubernetes-validate are missing")
-    for manifest in manifests.values():
+    for manifest in manifests(file).values():
         validate.validate(manifest, "1.33", strict=True)
-    pod = manifests["Deployment"]["spec"]["template"]["spec"]
-    broken = json.loads(
-        json.dumps(manifests["Deployment"]).replace("terminationGracePeriodSeconds", "terminationGrace")
-    )
+    workload = manifests(file)[kind]
+    broken = json.loads(json.dumps(workload).replace("terminationGracePeriodSeconds", "terminationGrace"))
     with pytest.raises(validate.ValidationError, match="terminationGrace"):
         validate.validate(broken, "1.33", strict=True)
-    assert pod["terminationGracePeriodSeconds"] > 0
+    assert workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 0
 
 
-def test_the_pods_command_probes_and_times_fit_together(manifests):
-    pod = manifests["Deployment"]["spec"]["template"]["spec"]
+@pytest.mark.parametrize(("file", "kind"), KINDS.items())
+def test_the_pods_command_probes_and_times_fit_together(file, kind):
+    workload, service = manifests(file)[kind], manifests(file)["Service"]
+    pod = workload["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    options = parse_options(container["args"])
+    options = parse_options([word.replace("$(NODE_RANK)", "1") for word in container["args"]])
     assert options.models[0].ranks == 2
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     assert mounts.keys() >= {str(options.models[0].package.parent), str(options.api_keys.parent)}
@@ -243,12 +247,32 @@ def test_the_pods_command_probes_and_times_fit_together(manifests):
     assert {"/health", "/ready"} <= PATHS
     (port,) = container["ports"]
     assert port["containerPort"] == options.port
-    (service_port,) = manifests["Service"]["spec"]["ports"]
+    (service_port,) = service["spec"]["ports"]
     assert service_port["targetPort"] == port["name"] == container["livenessProbe"]["httpGet"]["port"]
-    labels = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    assert (
-        labels == manifests["Service"]["spec"]["selector"] == manifests["Deployment"]["spec"]["selector"]["matchLabels"]
-    )
+    assert workload["spec"]["template"]["metadata"]["labels"] == workload["spec"]["selector"]["matchLabels"]
     (_, before) = container["lifecycle"]["preStop"]["exec"]["command"]
     limit = int(before) + options.drain_seconds + SUPERVISOR_SECONDS
     assert pod["terminationGracePeriodSeconds"] >= limit
+
+
+def test_the_service_sends_requests_to_the_pods_that_answer_them():
+    deployment = manifests("kubernetes.yaml")
+    labels = deployment["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert deployment["Service"]["spec"]["selector"] == labels
+    selector = manifests("kubernetes-nodes.yaml")["Service"]["spec"]["selector"]
+    assert selector == {"statefulset.kubernetes.io/pod-name": "accord-serve-0"}
+
+
+def test_the_pods_of_several_nodes_meet_in_pod_0():
+    yaml = pytest.importorskip("yaml")
+    workload, nodes, *_ = yaml.safe_load_all((DEPLOY / "kubernetes-nodes.yaml").read_text())
+    name, spec = workload["metadata"]["name"], workload["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    words = dict(word.lstrip("-").partition("=")[::2] for word in container["args"])
+    assert int(words["nnodes"]) == spec["replicas"]
+    assert words["rdzv-endpoint"] == f"{name}-0.{spec['serviceName']}:29400"
+    assert (nodes["metadata"]["name"], nodes["spec"]["clusterIP"]) == (spec["serviceName"], "None")
+    assert nodes["spec"]["publishNotReadyAddresses"] is True
+    assert nodes["spec"]["selector"] == spec["selector"]["matchLabels"]
+    (variable,) = container["env"]
+    assert words["node-rank"] == f"$({variable['name']})"

@@ -100,6 +100,16 @@ class ServedModel:
         self.wait_log_end()
         return code
 
+    def end(self) -> None:
+        """Ends the server, however it is."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(20)
+        self.process.kill()
+        self.wait_log_end()
+        end(self.process)
+
     def wait_log_end(self) -> None:
         """Waits until the log of a server that has ended has been read."""
         self._reader.join(30)
@@ -112,13 +122,7 @@ def served(package: Path, *options: object, **more) -> Iterator[ServedModel]:
     try:
         yield server.wait_ready(len(server.names))
     finally:
-        if server.process.poll() is None:
-            server.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                server.process.wait(20)
-        server.process.kill()
-        server.wait_log_end()
-        end(server.process)
+        server.end()
 
 
 def serve_fails(*words: object, code: int = 1, before: Path | None = None) -> str:
