@@ -13,6 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // clang-format on
+#include "kernels/math_simd.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace accord::kernels::HWY_NAMESPACE {
@@ -118,6 +119,41 @@ void Convolve(const CausalConvolution& call, const FloatRows& state) {
   }
 }
 
+// Computes all rows of the channels from `c` on that fill vectors; returns the channel after them.
+template <class D>
+std::int64_t WkvColumns(D d, const Wkv& call, const FloatRows& state, std::int64_t c) {
+  using V = hn::Vec<D>;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (; c + lanes <= call.channels; c += lanes) {
+    const V decay = hn::LoadU(d, call.decay + c), bonus = hn::LoadU(d, call.bonus + c);
+    V sum = hn::LoadU(d, state.data + c), weights = hn::LoadU(d, state.data + state.stride + c);
+    V most = hn::LoadU(d, state.data + 2 * state.stride + c);
+    most = hn::IfThenElse(hn::Eq(weights, hn::Zero(d)), hn::Set(d, -1e38F), most);  // there is no row yet
+    for (std::int64_t row = 0; row < call.rows; ++row) {
+      const V key = hn::LoadU(d, call.key.data + row * call.key.stride + c);
+      const V value = hn::LoadU(d, call.value.data + row * call.value.stride + c);
+      const V own = hn::Add(key, bonus), top = hn::Max(most, own);
+      const V before = ExpNonPositive(d, hn::Sub(most, top)), now = ExpNonPositive(d, hn::Sub(own, top));
+      hn::StoreU(hn::Div(hn::MulAdd(now, value, hn::Mul(before, sum)), hn::MulAdd(before, weights, now)), d,
+                 call.y.data + row * call.y.stride + c);
+      const V faded = hn::Add(most, decay);
+      most = hn::Max(faded, key);
+      const V old = ExpNonPositive(d, hn::Sub(faded, most)), add = ExpNonPositive(d, hn::Sub(key, most));
+      sum = hn::MulAdd(add, value, hn::Mul(old, sum));
+      weights = hn::MulAdd(old, weights, add);
+    }
+    hn::StoreU(sum, d, state.data + c);
+    hn::StoreU(weights, d, state.data + state.stride + c);
+    hn::StoreU(most, d, state.data + 2 * state.stride + c);
+  }
+  return c;
+}
+
+void ComputeWkv(const Wkv& call, const FloatRows& state) {
+  const std::int64_t done = WkvColumns(hn::ScalableTag<float>(), call, state, 0);
+  WkvColumns(hn::CappedTag<float, 1>(), call, state, done);
+}
+
 }  // namespace accord::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -126,6 +162,7 @@ namespace accord::kernels {
 
 HWY_EXPORT(Recur);
 HWY_EXPORT(Convolve);
+HWY_EXPORT(ComputeWkv);
 
 void linear_recurrence(const LinearRecurrence& call, float* state) { HWY_DYNAMIC_DISPATCH(Recur)(call, state); }
 
@@ -137,6 +174,8 @@ void causal_convolution(const CausalConvolution& call, const FloatRows& state) {
     std::copy(from, from + call.channels, state.data + i * state.stride);
   }
 }
+
+void wkv(const Wkv& call, const FloatRows& state) { HWY_DYNAMIC_DISPATCH(ComputeWkv)(call, state); }
 
 }  // namespace accord::kernels
 #endif  // HWY_ONCE

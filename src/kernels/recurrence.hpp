@@ -1,6 +1,6 @@
 #pragma once
 // Layers that keep a state of fixed size from token to token: causal convolutions and linear recurrences (state space
-// models, gated delta rules, linear attention).
+// models, gated delta rules, linear attention, the attention of RWKV).
 
 #include <cstdint>
 
@@ -53,5 +53,19 @@ struct LinearRecurrence {
 /// Computes rows of one sequence. `state` is S before the first row, and afterwards S after the last. Cost: one pass
 /// over S for each row, two with a beta.
 void linear_recurrence(const LinearRecurrence& call, float* state);
+
+/// The attention of RWKV 4. Channel c of row t is a mean of the values of rows i <= t, weighted by exp(w_i), where
+/// w_t = key[t][c] + bonus[c] for the row itself, and w_i = key[i][c] + (t - 1 - i) decay[c] for the rows before it.
+struct Wkv {
+  std::int64_t rows = 0, channels = 0;
+  ConstFloatRows key, value;
+  const float* decay = nullptr;  ///< [channels], at most 0
+  const float* bonus = nullptr;  ///< [channels]
+  FloatRows y;                   ///< must not overlap key and value
+};
+
+/// Computes rows of one sequence. `state`: [3] rows of sums over the rows before: of weight times value, of weights,
+/// and the number m such that they are sums of exp(w_i - m); zeros where the sequence begins. No exponential overflows.
+void wkv(const Wkv& call, const FloatRows& state);
 
 }  // namespace accord::kernels

@@ -25,9 +25,9 @@ import torch
 from accord.exporter.encoder_decoder import run_decoder
 from accord.exporter.language_model import OP, PREFIX
 from accord.exporter.positions import first_position, takes_positions
-from accord.exporter.recurrence import OPS as STATE_OPS
 from accord.graph.builder import SOURCE_ATTENTION, place_of
 from accord.graph.errors import ExportError
+from accord.graph.joined import STATE_OPS
 from accord.graph.modules import config_of
 from accord.graph.traced import TracedGraph
 

@@ -19,9 +19,9 @@ import torch
 
 from accord import chat_format
 from accord.exporter.positions import GivenPositions, first_position, given_positions
-from accord.exporter.recurrence import OPS as STATE_OPS
 from accord.exporter.recurrence import States, kept_states
 from accord.graph.errors import ExportError
+from accord.graph.joined import STATE_OPS
 from accord.graph.latent_heads import LatentHeads, compressed_keys
 from accord.graph.modules import config_of, number_of, size_of
 from accord.package.writer import LanguageModelFacts

@@ -1,8 +1,9 @@
-"""Layers that keep a state from token to token: causal convolutions, state space models, gated delta rules.
+"""Layers that keep a state from token to token: causal convolutions, state space models, gated delta rules, linear
+attention.
 
-transformers computes them by functions of a few names, the same in the files of all models, which stand for the
-kernels of other packages (causal-conv1d, mamba-ssm, flash-linear-attention). While a model is traced, functions of
-these names call one of two ops instead, whose states the engine keeps for each sequence.
+transformers computes most of them by functions of a few names, the same in the files of all models, which stand for
+the kernels of other packages (causal-conv1d, mamba-ssm, flash-linear-attention). Some models have methods of their own
+instead. While a model is traced, these functions and methods call ops whose states the engine keeps for each sequence.
 """
 
 from __future__ import annotations
@@ -16,10 +17,6 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch.nn import functional
-
-from accord.graph.joined import CONVOLUTION, RECURRENCE
-
-OPS = (CONVOLUTION, RECURRENCE)
 
 
 @torch.library.custom_op("accord::causal_convolution", mutates_args=())
@@ -68,6 +65,24 @@ def _linear_recurrence(
 
 @_linear_recurrence.register_fake
 def _(query, key, value, decay, state, beta=None):
+    return torch.empty_like(value, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("accord::wkv", mutates_args=())
+def _wkv(key: torch.Tensor, value: torch.Tensor, decay: torch.Tensor, bonus: torch.Tensor, state: int) -> torch.Tensor:
+    """The mean of the values of all tokens up to each one, by channel, weighted by exp(w): w is key + bonus for the
+    token itself, and key + n decay for the token n + 1 before it. key, value: [tokens, channels]; decay, bonus:
+    [channels]. Equals the engine's op for a sequence that begins with these tokens."""
+    keys, values, outputs = key.float(), value.float(), []
+    for row in range(len(keys)):
+        before = torch.arange(row - 1, -1, -1, device=key.device)[:, None] * decay.float() + keys[:row]
+        weights = torch.cat([before, (keys[row] + bonus.float())[None]]).softmax(0)
+        outputs.append((weights * values[: row + 1]).sum(0))
+    return torch.stack(outputs).to(value.dtype) if outputs else torch.empty_like(value)
+
+
+@_wkv.register_fake
+def _(key, value, decay, bonus, state):
     return torch.empty_like(value, memory_format=torch.contiguous_format)
 
 
@@ -152,6 +167,41 @@ class States:
         )
         return output[None].to(query.dtype), None
 
+    def wkv(self, time_decay, time_first, key, value, state=None, return_state=False):
+        """RWKV 4: key and value [1, tokens, channels]."""
+        decay = -torch.exp(time_decay.float())
+        output = torch.ops.accord.wkv(key[0].float(), value[0].float(), decay, time_first.float(), self._next())
+        return output[None].to(key.dtype), None
+
+    def shift(self, module, hidden):
+        """RWKV's ZeroPad2d: each token gets the row of the token before it. hidden: [1, tokens, channels]."""
+        last = hidden.new_tensor([[1.0, 0.0]]).expand(hidden.shape[2], 2).contiguous()
+        return torch.ops.accord.causal_convolution(hidden[0], last, self._next())[None]
+
+    def padded_convolution(self, module, hidden_states):
+        """Conv1d with padding on both sides, whose last outputs are left out. hidden_states: [1, channels, tokens]."""
+        return self.convolution(hidden_states, module.weight[:, 0], module.bias)
+
+    def gated_unit(self, module, hidden_states, recurrent_gate, reset, recurrent_states, acc_dtype=torch.float32):
+        """RecurrentGemma: hidden_states and recurrent_gate [1, tokens, channels]. Each channel is a head with keys and
+        values of one element."""
+        values = hidden_states[0].float()[..., None]
+        one = values.new_ones(1, 1, 1).expand(values.shape[0], 1, 1)
+        decay = recurrent_gate[0].float()[..., None]
+        output = torch.ops.accord.linear_recurrence(one, one, values, decay, self._next())
+        return output[..., 0][None].to(hidden_states.dtype), None
+
+    def lightning_attention(self, module, hidden_states, *_, **__):
+        """MiniMax: hidden_states [1, tokens, hidden size]."""
+        joined = module.act_fn(module.qkv_proj(hidden_states))[0]
+        rows = joined.shape[0]
+        heads = joined.reshape(rows, module.num_attention_heads, 3 * module.head_dim).float()
+        query, key, value = heads.split(module.head_dim, 2)
+        decay = torch.exp(-module.slope_rate.float()).reshape(1, -1, 1).expand(rows, -1, 1)
+        output = torch.ops.accord.linear_recurrence(query, key, value, decay, self._next())
+        output = module.norm(output.reshape(1, rows, -1).to(hidden_states.dtype))
+        return module.out_proj(torch.sigmoid(module.output_gate(hidden_states)) * output), None
+
 
 def _steps(dt: torch.Tensor, bias: torch.Tensor | None, softplus: bool) -> torch.Tensor:
     dt = dt if bias is None else dt + bias.to(dt.dtype)
@@ -165,6 +215,15 @@ _PLACES: dict[str, Callable] = {
     "mamba_selective_scan": States.scan_of_channels,
     "torch_chunk_gated_delta_rule": States.delta_rule,
     "chunk_kimi_delta_attention": States.delta_rule,
+    "rwkv_linear_attention": States.wkv,
+}
+# The class of a module, and its part and method: the method that takes its place, which gets the part first.
+_METHODS: dict[tuple[str, str, str], Callable] = {
+    ("RwkvSelfAttention", "time_shift", "forward"): States.shift,
+    ("RwkvFeedForward", "time_shift", "forward"): States.shift,
+    ("RecurrentGemmaRecurrentBlock", "conv_1d", "forward"): States.padded_convolution,
+    ("RecurrentGemmaRglru", "", "_rnn_scan"): States.gated_unit,
+    ("MiniMaxLightningAttention", "", "forward"): States.lightning_attention,
 }
 
 
@@ -185,10 +244,20 @@ def kept_states(model: torch.nn.Module) -> Iterator[States]:
     states = States()
     files = {sys.modules[type(module).__module__] for module in model.modules()}
     before = [(file, name, vars(file)[name]) for file in files for name in _PLACES if name in vars(file)]
+    methods = [
+        (module.get_submodule(part), name, place)
+        for module in model.modules()
+        for (kind, part, name), place in _METHODS.items()
+        if type(module).__name__ == kind
+    ]
     try:
         for file, name, function in before:
             setattr(file, name, _in_this_thread(_PLACES[name].__get__(states), function))
+        for module, name, place in methods:
+            setattr(module, name, functools.partial(place, states, module))
         yield states
     finally:
+        for module, name, _ in methods:
+            vars(module).pop(name, None)
         for file, name, function in before:
             setattr(file, name, function)

@@ -58,12 +58,42 @@ def _is_kimi(module: torch.nn.Module) -> bool:
     return all(hasattr(module, name) for name in ("forget_gate", "b_proj", "g_b_proj", "head_dim", "conv1d"))
 
 
+def _rwkv_attention(module: torch.nn.Module) -> Styles:
+    unit = smaller_unit(module.output.in_features)
+    return dict.fromkeys(("key", "value", "receptance"), Column(unit=unit)) | {"output": Row(unit=unit)}
+
+
+def _rwkv_feed_forward(module: torch.nn.Module) -> Styles:
+    unit = smaller_unit(module.value.in_features)
+    return {"key": Column(unit=unit), "value": Row(unit=unit)}
+
+
+def _is_rwkv_attention(module: torch.nn.Module) -> bool:
+    return all(hasattr(module, name) for name in ("time_decay", "key", "value", "receptance", "output"))
+
+
+def _is_rwkv_feed_forward(module: torch.nn.Module) -> bool:
+    return all(hasattr(module, name) for name in ("time_mix_key", "key", "value", "receptance"))
+
+
+def _recurrent_gemma(module: torch.nn.Module) -> Styles:
+    unit = module.rg_lru.block_width  # of the channels whose gates see each other
+    return dict.fromkeys(("linear_x", "linear_y"), Column(unit=unit)) | {"linear_out": Row(unit=unit)}
+
+
+def _is_recurrent_gemma(module: torch.nn.Module) -> bool:
+    return all(hasattr(module, name) for name in ("rg_lru", "linear_x", "linear_y", "linear_out"))
+
+
 KINDS: tuple[tuple[Callable[[torch.nn.Module], bool], Callable[[torch.nn.Module], Styles]], ...] = (
     (is_mamba_2, _mamba_2),
     (is_mamba_1, _mamba_1),
     (is_delta_rule, _qwen),
     (_is_kimi, _kimi),
     (is_gated_convolution, _gated_convolution),
+    (_is_recurrent_gemma, _recurrent_gemma),
+    (_is_rwkv_attention, _rwkv_attention),
+    (_is_rwkv_feed_forward, _rwkv_feed_forward),
 )
 
 

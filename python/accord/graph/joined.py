@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from accord.graph.arguments import read_by, renamed, values_in, with_new_names
 
 CAT, SPLIT, SLICE = "aten.cat.default", "aten.split_with_sizes.default", "aten.slice.Tensor"
-CONVOLUTION, RECURRENCE = "accord.causal_convolution.default", "accord.linear_recurrence.default"
+CONVOLUTION = "accord.causal_convolution.default"
+STATE_OPS = (CONVOLUTION, "accord.linear_recurrence.default", "accord.wkv.default")
 PERMUTE, SELECT, UNSQUEEZE = "aten.permute.default", "aten.select.int", "aten.unsqueeze.default"
 MULTIPLY = "aten.mul.Tensor"
 # Ops that compute each element of their one tensor by itself.
@@ -182,8 +183,6 @@ def _with_numbered_states(nodes: list[dict]) -> list[dict]:
     """Returns the nodes with the states of convolutions and recurrences numbered in the order of the calls."""
     numbers = itertools.count()
     return [
-        {**node, "arguments": {**node["arguments"], "state": next(numbers)}}
-        if node["op"] in (CONVOLUTION, RECURRENCE)
-        else node
+        {**node, "arguments": {**node["arguments"], "state": next(numbers)}} if node["op"] in STATE_OPS else node
         for node in nodes
     ]

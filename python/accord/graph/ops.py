@@ -24,6 +24,7 @@ ARGUMENTS = {
     "accord.head_linear.default": "Tensor input, Tensor weight",
     "accord.linear_recurrence.default": "Tensor query, Tensor key, Tensor value, Tensor decay, int state, "
     "Tensor? beta=None",
+    "accord.wkv.default": "Tensor key, Tensor value, Tensor decay, Tensor bonus, int state",
     "aten._log_softmax.default": "Tensor self, int dim, bool half_to_float",
     "aten._softmax.default": "Tensor self, int dim, bool half_to_float",
     "aten._to_copy.default": "Tensor self, ScalarType? dtype=None",

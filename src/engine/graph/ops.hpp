@@ -29,11 +29,16 @@ inline constexpr std::string_view kHeadLinear = "accord.head_linear.default";
 /// Layers that keep a state for each sequence.
 inline constexpr std::string_view kCausalConvolution = "accord.causal_convolution.default";
 inline constexpr std::string_view kLinearRecurrence = "accord.linear_recurrence.default";
+inline constexpr std::string_view kWkv = "accord.wkv.default";
+inline constexpr std::int64_t kWkvStateRows = 3;  ///< of a state of kWkv: [3, channels]
+
+/// Returns true for an op that keeps a state for each sequence.
+constexpr bool keeps_state(std::string_view op) {
+  return op == kCausalConvolution || op == kLinearRecurrence || op == kWkv;
+}
 
 /// Returns true for an op that keeps something of the tokens of each sequence in the cache.
-constexpr bool uses_cache(std::string_view op) {
-  return op == kCachedAttention || op == kCausalConvolution || op == kLinearRecurrence;
-}
+constexpr bool uses_cache(std::string_view op) { return op == kCachedAttention || keeps_state(op); }
 
 /// All known ops, sorted by name.
 std::span<const OpInfo> known_ops();

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "base/rounding.hpp"
+#include "engine/graph/ops.hpp"
 #include "engine/host/row_parts.hpp"
 #include "engine/host/steps.hpp"
 #include "kernels/recurrence.hpp"
@@ -127,6 +128,33 @@ Status run_recurrence(const LinearRecurrenceCall& call, const Execution& executi
   });
 }
 
+Status run_wkv(const WkvCall& call, const Execution& execution) {
+  const SequenceStates& states = run_of(execution).cache->state(call.state);
+  const std::int64_t channels = call.key.size(1);
+  return for_sequences(execution, quotient_up(channels, kChannelsOfPart),
+                       [&](const BatchRows& sequence, std::int64_t part) {
+                         const std::int64_t first = part * kChannelsOfPart;
+                         kernels::Wkv kernel;
+                         kernel.channels = std::min(kChannelsOfPart, channels - first);
+                         kernel.decay = execution.data<const float>(call.decay) + first;
+                         kernel.bonus = execution.data<const float>(call.bonus) + first;
+                         const auto rows_of = [&](const Tensor& tensor, std::int64_t row) {
+                           return kernels::ConstFloatRows{
+                               execution.data<const float>(tensor) + row * tensor.stride(0) + first, tensor.stride(0)};
+                         };
+                         for_blocks(states, sequence, [&](const BlockRows& block) {
+                           kernel.rows = block.rows;
+                           kernel.key = rows_of(call.key, block.first);
+                           kernel.value = rows_of(call.value, block.first);
+                           kernel.y = {execution.data<float>(call.output) + block.first * call.output.stride(0) + first,
+                                       call.output.stride(0)};
+                           for (std::int64_t row = 0; row < kWkvStateRows; ++row)
+                             begin_state(block, row * channels + first, kernel.channels);
+                           kernels::wkv(kernel, {block.state + first, channels});
+                         });
+                       });
+}
+
 Status add_convolution(Preparation& op, const CausalConvolutionCall& call) {
   for (const Tensor* tensor : {&call.input, &call.output})
     ACCORD_RETURN_IF_ERROR(op.require(*tensor, {DType::kFloat32}));
@@ -142,11 +170,19 @@ Status add_recurrence(Preparation& op, const LinearRecurrenceCall& call) {
   return Status();
 }
 
+Status add_wkv(Preparation& op, const WkvCall& call) {
+  for (const Tensor* tensor : {&call.key, &call.value, &call.output})
+    ACCORD_RETURN_IF_ERROR(op.require(*tensor, {DType::kFloat32}));
+  op.step([call](const Execution& execution) { return run_wkv(call, execution); });
+  return Status();
+}
+
 }  // namespace
 
 void set_recurrence_steps(StepTable& table) {
   table.set<CausalConvolutionCall>(add_convolution);
   table.set<LinearRecurrenceCall>(add_recurrence);
+  table.set<WkvCall>(add_wkv);
 }
 
 }  // namespace accord::engine::host

@@ -2,6 +2,8 @@
 // sequences.
 #include "engine/ops/recurrence.hpp"
 
+#include <utility>
+
 #include "engine/graph/ops.hpp"
 #include "engine/ops/attention.hpp"
 #include "engine/ops/float_arguments.hpp"
@@ -54,9 +56,27 @@ Status prepare_linear_recurrence(Preparation& op) {
   return op.add(call);
 }
 
+Status prepare_wkv(Preparation& op) {
+  WkvCall call;
+  ACCORD_ASSIGN_OR_RETURN(call.key, rows_argument(op, "key", 2));
+  ACCORD_ASSIGN_OR_RETURN(call.value, rows_argument(op, "value", 2));
+  if (call.key.sizes() != call.value.sizes()) return op.corrupt("key and value do not fit each other");
+  for (const auto& [name, tensor] : {std::pair{"decay", &call.decay}, {"bonus", &call.bonus}}) {
+    ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(name));
+    if (given.sizes() != Sizes{call.key.size(1)}) return op.corrupt("decay and bonus do not fit the key");
+    ACCORD_ASSIGN_OR_RETURN(*tensor, dense_float32(op, given));
+  }
+  ACCORD_ASSIGN_OR_RETURN(call.state, op.integer("state"));
+  ACCORD_RETURN_IF_ERROR(op.set_batch_rows(call.key.size(0)));
+  ACCORD_ASSIGN_OR_RETURN(call.output, op.make(0, call.key.sizes()));
+  op.run_always();
+  return op.add(call);
+}
+
 constexpr OpEntry kRecurrenceOps[] = {
     {kCausalConvolution, prepare_causal_convolution},
     {kLinearRecurrence, prepare_linear_recurrence},
+    {kWkv, prepare_wkv},
 };
 
 }  // namespace

@@ -28,4 +28,12 @@ struct LinearRecurrenceCall {
   Tensor output;               ///< [tokens, heads, value size]
 };
 
+/// The attention of RWKV 4 over the tokens of each sequence (kernels::Wkv). Its state is [3, channels].
+struct WkvCall {
+  std::int64_t state = 0;  ///< number of the state in the cache
+  Tensor key, value;       ///< [tokens, channels]
+  Tensor decay, bonus;     ///< [channels]
+  Tensor output;           ///< [tokens, channels]
+};
+
 }  // namespace accord::engine

@@ -46,6 +46,7 @@ CarryFunction carry_rule(std::string_view op) {
         {"accord.cross_attention", carry_cross_attention},
         {"accord.causal_convolution", carry_causal_convolution},
         {"accord.linear_recurrence", carry_linear_recurrence},
+        {"accord.wkv", carry_wkv},
         {"accord.experts", carry_experts},
         {"accord.head_linear", carry_head_linear},
         {"aten.embedding", carry_embedding},

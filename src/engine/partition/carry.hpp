@@ -60,6 +60,7 @@ Result<ShardResult> carry_cache_source(const ShardQuery& query);
 Result<ShardResult> carry_cross_attention(const ShardQuery& query);
 Result<ShardResult> carry_causal_convolution(const ShardQuery& query);
 Result<ShardResult> carry_linear_recurrence(const ShardQuery& query);
+Result<ShardResult> carry_wkv(const ShardQuery& query);
 Result<ShardResult> carry_embedding(const ShardQuery& query);
 Result<ShardResult> carry_head_linear(const ShardQuery& query);
 Result<ShardResult> carry_experts(const ShardQuery& query);

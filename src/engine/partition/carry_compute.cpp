@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "engine/graph/node_access.hpp"
 #include "engine/partition/carry.hpp"
@@ -150,22 +151,38 @@ Result<ShardResult> carry_cross_attention(const ShardQuery& query) {
   return ShardResult{heads->in_dim(2)};
 }
 
+namespace {
+
 // Channels are independent. Each rank uses its part of weights that all have whole.
-Result<ShardResult> carry_causal_convolution(const ShardQuery& query) {
-  const OptionalShard input = query.shard("input");
-  if (!input || input->dim != 1) return query.unsupported("only the channels of its input may be sharded");
-  ShardResult result{input};
-  for (const char* const name : {"weight", "bias"}) {
+Result<ShardResult> carry_channels(const ShardQuery& query, const Shard& channels,
+                                   std::initializer_list<const char*> weights) {
+  ShardResult result{channels};
+  for (const char* const name : weights) {
     const auto id = tensor_argument(query.node, name);
     if (!id) continue;
     const OptionalShard& shard = query.shard(*id);
     if (!shard) {
-      result.used_parts.push_back({*id, input->in_dim(0)});
-    } else if (*shard != input->in_dim(0)) {
+      result.used_parts.push_back({*id, channels.in_dim(0)});
+    } else if (*shard != channels.in_dim(0)) {
       return query.unsupported(fmt::format("its {} is sharded differently from its input", name));
     }
   }
   return result;
+}
+
+}  // namespace
+
+Result<ShardResult> carry_causal_convolution(const ShardQuery& query) {
+  const OptionalShard input = query.shard("input");
+  if (!input || input->dim != 1) return query.unsupported("only the channels of its input may be sharded");
+  return carry_channels(query, *input, {"weight", "bias"});
+}
+
+Result<ShardResult> carry_wkv(const ShardQuery& query) {
+  const OptionalShard key = query.shard("key"), value = query.shard("value");
+  if (!key || !value || key->dim != 1 || *key != *value)
+    return query.unsupported("its keys and values are not divided alike by channels");
+  return carry_channels(query, *key, {"decay", "bonus"});
 }
 
 // Heads are independent, as in attention: each rank computes its own. All ranks may have the whole of one key head,

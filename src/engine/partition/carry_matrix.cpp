@@ -128,17 +128,20 @@ Result<ShardResult> carry_experts(const ShardQuery& query) {
   return result;
 }
 
-// Batches are independent.
+// Batches are independent. If all ranks have the whole of one input, each uses its part.
 Result<ShardResult> carry_batched_product(const ShardQuery& query) {
   const auto a = tensor_argument(query.node, "self");
   const auto b = tensor_argument(query.node, "mat2");
   if (!a || !b) return query.unsupported("an input is missing");
   const OptionalShard& left = query.shard(*a);
   const OptionalShard& right = query.shard(*b);
-  if (!left || !right || *left != *right || left->dim != 0) {
+  const OptionalShard& shard = left ? left : right;
+  if (!shard || shard->dim != 0 || (left && right && *left != *right))
     return query.unsupported("its two inputs are not divided alike in a batch dimension");
-  }
-  return ShardResult{left, {}};
+  ShardResult result{shard};
+  if (!left) result.used_parts.push_back({*a, *shard});
+  if (!right) result.used_parts.push_back({*b, *shard});
+  return result;
 }
 
 }  // namespace accord::engine

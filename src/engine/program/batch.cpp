@@ -85,11 +85,13 @@ Result<std::vector<CachedState>> cached_states(const Graph& graph) {
   std::vector<CachedState> states;
   std::map<std::int64_t, const Node*> node_of_state;
   for (const Node& node : graph.nodes) {
-    const bool convolves = node.op == kCausalConvolution;
-    if (!convolves && node.op != kLinearRecurrence) continue;
+    if (!keeps_state(node.op)) continue;
     CachedState state;
     ACCORD_ASSIGN_OR_RETURN(state.state, integer_argument(node, "state"));
-    if (convolves) {  // weight: [channels, taps]
+    if (node.op == kWkv) {  // key: [tokens, channels]
+      ACCORD_ASSIGN_OR_RETURN(const std::int64_t channels, constant_size(graph, node, "key", 1));
+      state.floats = kWkvStateRows * channels;
+    } else if (node.op == kCausalConvolution) {  // weight: [channels, taps]
       ACCORD_ASSIGN_OR_RETURN(const std::int64_t channels, constant_size(graph, node, "weight", 0));
       ACCORD_ASSIGN_OR_RETURN(const std::int64_t taps, constant_size(graph, node, "weight", 1));
       state.floats = channels * (taps - 1);

@@ -16,7 +16,19 @@ from thread_ranks import on_threads  # noqa: E402
 
 import accord  # noqa: E402
 
-TYPES = ("mamba", "jamba", "qwen3_5_text", "lfm2", "bamba", "kimi_linear", "olmo_hybrid", "zamba2")
+TYPES = (
+    "mamba",
+    "jamba",
+    "qwen3_5_text",
+    "lfm2",
+    "bamba",
+    "kimi_linear",
+    "olmo_hybrid",
+    "zamba2",
+    "rwkv",
+    "recurrent_gemma",
+    "minimax",
+)
 # Types whose state layers "auto" divides: one of these layers, and the share of a cache that each of two ranks has. It
 # is more than half if both have all keys of attention, or those of a convolution.
 DIVIDED = {
@@ -29,6 +41,8 @@ DIVIDED = {
     "olmo_hybrid": ("model.layers.0.linear_attn", 0.97),
     "kimi_linear": ("model.layers.0.self_attn", 0.52),
     "lfm2": ("model.layers.0.conv", 0.5),
+    "recurrent_gemma": ("model.layers.0.temporal_block", 0.98),
+    "rwkv": ("rwkv.blocks.0.attention", 0.8),
 }
 
 
@@ -46,7 +60,12 @@ def test_ranks_divide_states_by_heads(model_type, tmp_path):
     path = accord.export(model, path=tmp_path / "model.accord", sharding="auto")
     manifest = json.loads((path / "manifest.json").read_text())
     divided = {tensor["name"] for tensor in manifest["tensors"] if "sharding" in tensor}
-    assert divided & {f"{layer}.out_proj.weight", f"{layer}.o_proj.weight"}
+    assert divided & {
+        f"{layer}.out_proj.weight",
+        f"{layer}.o_proj.weight",
+        f"{layer}.output.weight",
+        f"{layer}.linear_out.weight",
+    }
 
     def bytes_of(comm):
         with accord.load(path, {"tp": comm}) as engine:

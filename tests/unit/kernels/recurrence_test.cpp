@@ -1,9 +1,12 @@
-// Causal convolutions and linear recurrences compared with their definitions in double precision.
+// Causal convolutions, linear recurrences and the attention of RWKV compared with their definitions in double
+// precision.
 #include "kernels/recurrence.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "every_instruction_set.hpp"
@@ -94,6 +97,60 @@ TEST_P(Recurrence, matches_its_definition_and_goes_on_where_it_stopped) {
         linear_recurrence(inputs.call(2, inputs.rows - 2, y_parted.data()), parted.data());
         ASSERT_EQ(y_parted, y);
         ASSERT_EQ(parted, state);
+      }
+    }
+  }
+}
+
+// By the sum over all rows, with its largest exponent taken out.
+double expected_wkv(const std::vector<float>& key, const std::vector<float>& value, std::int64_t channels, double decay,
+                    double bonus, std::int64_t row, std::int64_t channel) {
+  const auto at = [&](const std::vector<float>& all, std::int64_t i) {
+    return static_cast<double>(all[static_cast<std::size_t>(i * channels + channel)]);
+  };
+  const auto exponent = [&](std::int64_t i) {
+    return at(key, i) + (i == row ? bonus : static_cast<double>(row - 1 - i) * decay);
+  };
+  double most = exponent(0), sum = 0, weights = 0;
+  for (std::int64_t i = 1; i <= row; ++i) most = std::max(most, exponent(i));
+  for (std::int64_t i = 0; i <= row; ++i) {
+    sum += std::exp(exponent(i) - most) * at(value, i);
+    weights += std::exp(exponent(i) - most);
+  }
+  return sum / weights;
+}
+
+TEST_P(Recurrence, the_attention_of_rwkv_matches_its_definition_for_keys_of_any_size) {
+  constexpr std::int64_t kRows = 9;
+  for (const std::int64_t channels : {1, 7, 64, 150}) {
+    for (const float scale : {1.0F, 60.0F, 1000.0F}) {  // exp(1000) is no float
+      std::vector<float> key = random_rows(kRows, channels, 1), decay = random_rows(1, channels, 3);
+      const std::vector<float> value = random_rows(kRows, channels, 2), bonus = random_rows(1, channels, 4);
+      for (float& one : key) one *= scale;
+      for (float& one : decay) one = -std::abs(one);
+      std::vector<float> y(key.size()), state(static_cast<std::size_t>(3 * channels));
+      for (const auto& [first, rows] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, 4}, {5, kRows - 5}}) {
+        const auto from = [&, at = first * channels](const std::vector<float>& all) {
+          return ConstFloatRows{all.data() + at, channels};
+        };
+        wkv({.rows = rows,
+             .channels = channels,
+             .key = from(key),
+             .value = from(value),
+             .decay = decay.data(),
+             .bonus = bonus.data(),
+             .y = {y.data() + first * channels, channels}},
+            {state.data(), channels});
+      }
+      for (std::int64_t t = 0; t < kRows; ++t) {
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const auto i = static_cast<std::size_t>(c);
+          ASSERT_NEAR(
+              y[static_cast<std::size_t>(t * channels + c)],
+              expected_wkv(key, value, channels, static_cast<double>(decay[i]), static_cast<double>(bonus[i]), t, c),
+              1e-4)
+              << channels << " channels, keys of " << scale;
+        }
       }
     }
   }
