@@ -8,7 +8,7 @@ import signal
 
 import pytest
 from accord_command import wait_until
-from http_clients import ask, free_port
+from http_clients import ask, free_ports
 from served_model import ServedModel, serve_fails, served
 from stream_reader import Reader
 
@@ -16,7 +16,7 @@ from stream_reader import Reader
 @contextlib.contextmanager
 def node(number: int, endpoint: str, *packages: object, ranks: int = 1):
     """One of two nodes of a server; its ranks are not ready yet."""
-    options = ("--nnodes", 2, "--node-rank", number, "--rdzv-endpoint", endpoint, "--stall-seconds", 5)
+    options = ("--nnodes", 2, "--node-rank", number, "--rdzv-endpoint", endpoint, "--stall-seconds", 20)
     running = ServedModel(*packages, *options, ranks=ranks, ACCORD_HOST_ID=f"node{number}")
     try:
         yield running
@@ -26,7 +26,7 @@ def node(number: int, endpoint: str, *packages: object, ranks: int = 1):
 
 @contextlib.contextmanager
 def two_nodes(*packages: object, ranks: int = 1):
-    endpoint = f"127.0.0.1:{free_port()}"
+    endpoint = f"127.0.0.1:{free_ports(2)}"
     with node(0, endpoint, *packages, ranks=ranks) as server, node(1, endpoint, *packages, ranks=ranks) as other:
         for one in (server, other):
             one.wait_ready(len(server.names))
@@ -70,7 +70,7 @@ def test_the_ranks_of_two_nodes_answer_together(text_model, encoder_model):
         assert other.events("ended") and not other.events("ranks_ended")
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_streams_continue_after_a_rank_of_either_node_was_killed(pair, number):
     expected = Reader(pair[0], seed=number).result()
     starts = [len(one.events("ready")) for one in pair]
@@ -84,7 +84,7 @@ def test_streams_continue_after_a_rank_of_either_node_was_killed(pair, number):
 
 
 def test_streams_wait_for_a_node_that_is_started_again(endless):
-    endpoint = f"127.0.0.1:{free_port()}"
+    endpoint = f"127.0.0.1:{free_ports(1)}"
     with node(0, endpoint, endless) as server:
         with node(1, endpoint, endless) as other:
             server.wait_ready()
@@ -98,8 +98,9 @@ def test_streams_wait_for_a_node_that_is_started_again(endless):
             assert ask(server, "/ready")[0] == 200
 
 
+@pytest.mark.slow
 def test_a_node_outlives_a_server_that_was_killed(endless):
-    endpoint = f"127.0.0.1:{free_port()}"
+    endpoint = f"127.0.0.1:{free_ports(1)}"
     with node(1, endpoint, endless) as other:
         with node(0, endpoint, endless) as server:
             other.wait_ready()
@@ -124,7 +125,7 @@ def test_requests_are_finished_if_all_nodes_get_sigterm(endless):
 
 
 def test_nodes_that_serve_different_models_are_told(text_model, endless):
-    endpoint = f"127.0.0.1:{free_port()}"
+    endpoint = f"127.0.0.1:{free_ports(1)}"
     with node(0, endpoint, text_model.path):
         options = ("--nnodes", 2, "--node-rank", 1, "--rdzv-endpoint", endpoint)
         assert 'job "model"' in serve_fails(endless, *options, "--port", 0)
@@ -158,10 +159,10 @@ def test_wrong_options_of_nodes_are_named(text_model, options, text):
 @pytest.mark.parametrize(
     ("ranks", "options"),
     [
-        (2, ("--pp", 2)),
-        (2, ("--cp", 2)),
+        pytest.param(2, ("--pp", 2), marks=pytest.mark.slow),
+        pytest.param(2, ("--cp", 2), marks=pytest.mark.slow),
         (4, ("--pp", 2, "--cp", 2)),
-        (4, ("--group", "tp", "--pp", 2, "--overlap-rows", 4)),
+        pytest.param(4, ("--group", "tp", "--pp", 2, "--overlap-rows", 4), marks=pytest.mark.slow),
         (2, ("--group", "tp", "--all-reduce-dtype", "int8", "--device", "cpu")),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import socket
 import subprocess
 import urllib.error
@@ -49,6 +51,17 @@ def free_port() -> int:
     """Returns a port on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return taken.getsockname()[1]
+
+
+def free_ports(count: int) -> int:
+    """Returns the first of consecutive ports on which nothing listens. They are not those that the kernel gives to
+    outgoing connections."""
+    while True:
+        first = random.randrange(15000, 30000)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
