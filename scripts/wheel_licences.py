@@ -18,7 +18,7 @@ from auditwheel.wheeltools import InWheelCtx
 from elftools.elf.elffile import ELFFile
 
 #: Compiled into accord from their headers.
-DEBIAN_HEADERS = ("libcli11-dev", "nlohmann-json3-dev")
+DEBIAN_HEADERS = ("libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev")
 PYPI_HEADERS = ("nanobind",)
 #: Linked into accord if it has kernels for GPUs.
 CUDA_RUNTIME = "nvidia-cuda-runtime"

@@ -25,6 +25,7 @@ void add_engine(CLI::App& app, Action& chosen);
 void add_mesh(CLI::App& app, Action& chosen);
 void add_moe(CLI::App& app, Action& chosen);
 void add_plan(CLI::App& app, Action& chosen);
+void add_sim(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen);
 void add_serve(CLI::App& app, Action& chosen);
 void add_tune(CLI::App& app, Action& chosen);

@@ -99,6 +99,7 @@ int run(int argc, char** argv) {
   add_mesh(app, chosen);
   add_moe(app, chosen);
   add_plan(app, chosen);
+  add_sim(app, chosen);
   add_bench(app, chosen);
   add_serve(app, chosen);
   add_tune(app, chosen);

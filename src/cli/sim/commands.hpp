@@ -1,0 +1,12 @@
+#pragma once
+// The subcommands of `accord sim`.
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.hpp"
+
+namespace accord::cli {
+
+void add_sim_run(CLI::App& sim, Action& chosen);
+
+}  // namespace accord::cli

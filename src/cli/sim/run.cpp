@@ -1,0 +1,175 @@
+// `accord sim run`: one collective in virtual time: how long it takes, which ranks wait, and which links are busy.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/config.hpp"
+#include "base/text.hpp"
+#include "cli/plan/commands.hpp"
+#include "cli/sim/commands.hpp"
+#include "plan/selector.hpp"
+#include "sim/plan_run.hpp"
+
+namespace accord::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostRanks = 16384;
+constexpr std::size_t kShownLinks = 5;
+
+struct SimRunOptions {
+  std::string collective;
+  PlanCallText call;
+  std::string machine;
+  int ranks = 2;
+  Rank root = 0;
+  std::string algorithm;
+  std::string select;
+  bool as_json = false;
+};
+
+struct SimulatedCall {
+  plan::Plan plan;
+  PlanCall call;
+  sim::Machine machine;
+  int hosts = 1;
+  std::uint64_t rounds = 1;
+  sim::PlanTimes times;
+  std::vector<sim::Link> links;
+};
+
+Result<plan::Choice> choose(const SimRunOptions& options, Collective collective, const PlanCall& call,
+                            const topology::Topology& topology) {
+  if (!options.algorithm.empty()) {
+    const auto entry = plan::algorithm_by_name(collective, options.algorithm);
+    if (!entry.ok()) return Status(StatusCode::kInvalidArgument, entry.status().message());
+    return plan::Choice{*entry, 0};
+  }
+  ACCORD_ASSIGN_OR_RETURN(const plan::Selector selector, plan::Selector::create(options.select));
+  return selector.choose({.collective = collective, .bytes = call.bytes, .root = options.root, .op = call.op},
+                         topology);
+}
+
+Result<SimulatedCall> simulate(const SimRunOptions& options) {
+  SimulatedCall result;
+  ACCORD_ASSIGN_OR_RETURN(const Collective collective, collective_from_string(options.collective));
+  ACCORD_ASSIGN_OR_RETURN(result.call, read_plan_call(options.call, collective));
+  ACCORD_ASSIGN_OR_RETURN(result.machine, sim::read_machine(options.machine));
+  ACCORD_ASSIGN_OR_RETURN(const topology::Topology topology, sim::topology_of(result.machine, options.ranks));
+  result.hosts = topology.host_count();
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, choose(options, collective, result.call, topology));
+  if (result.hosts > 1 && !choice.algorithm->spans_hosts)
+    return Status(StatusCode::kInvalidArgument, fmt::format("{} runs inside one host only", choice.algorithm->name));
+  ACCORD_ASSIGN_OR_RETURN(
+      result.plan, plan::make_plan(*choice.algorithm, topology, {.collective = collective, .root = options.root}));
+  const std::size_t slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : GroupHints().slot_bytes;
+  const exec::RequestRecord request{.collective = collective,
+                                    .dtype = result.call.dtype,
+                                    .op = result.call.op,
+                                    .root = options.root,
+                                    .count = result.call.bytes / size_of(result.call.dtype)};
+  ACCORD_ASSIGN_OR_RETURN(result.times, sim::run_plan(result.plan, request, slot_bytes, result.machine, topology));
+  if (result.hosts > 1) result.links = sim::Network(result.machine.network, result.hosts).links();
+  return result;
+}
+
+double part_used(const SimulatedCall& result, std::size_t link) {
+  return result.times.link_bytes[link] / (result.links[link].bytes_per_second * result.times.seconds);
+}
+
+// The links that carried something, the busiest first.
+std::vector<std::size_t> busy_links(const SimulatedCall& result) {
+  std::vector<std::size_t> links(result.links.size());
+  std::iota(links.begin(), links.end(), std::size_t{0});
+  std::erase_if(links, [&](std::size_t link) { return result.times.link_bytes[link] == 0; });
+  std::stable_sort(links.begin(), links.end(),
+                   [&](std::size_t a, std::size_t b) { return part_used(result, a) > part_used(result, b); });
+  return links;
+}
+
+void print_json(const SimulatedCall& result) {
+  Json ranks = Json::array(), links = Json::array();
+  for (const sim::RankTimes& rank : result.times.ranks)
+    ranks.push_back({{"end", rank.end}, {"working", rank.working}, {"waiting", rank.waiting}});
+  for (const std::size_t link : busy_links(result))
+    links.push_back({{"link", result.links[link].name},
+                     {"bytes", result.times.link_bytes[link]},
+                     {"used", part_used(result, link)}});
+  const Json answer = {{"collective", to_string(result.plan.collective)},
+                       {"algorithm", result.plan.name},
+                       {"bytes", result.call.bytes},
+                       {"dtype", to_string(result.call.dtype)},
+                       {"ranks", result.plan.size},
+                       {"hosts", result.hosts},
+                       {"seconds", result.times.seconds},
+                       {"operations", result.times.operations},
+                       {"by_rank", std::move(ranks)},
+                       {"links", std::move(links)}};
+  fmt::print("{}\n", answer.dump(2));
+}
+
+void print_text(const SimulatedCall& result) {
+  const sim::PlanTimes& times = result.times;
+  const std::string hosts =
+      result.hosts == 1 ? "one host"
+                        : fmt::format("{} hosts ({})", result.hosts, sim::to_string(result.machine.network.shape));
+  fmt::print("{} of {} by {}, {} ranks on {}: {}", to_string(result.plan.collective), bytes_text(result.call.bytes),
+             result.plan.name, result.plan.size, hosts, time_text(times.seconds));
+  if (result.call.bytes > 0) fmt::print(", {:.3g} GB/s", static_cast<double>(result.call.bytes) / times.seconds / 1e9);
+  fmt::print("\n");
+  const auto most = [&](double sim::RankTimes::*field) {
+    return std::max_element(times.ranks.begin(), times.ranks.end(),
+                            [&](const auto& a, const auto& b) { return a.*field < b.*field; });
+  };
+  for (const auto& [text, field] :
+       {std::pair{"working", &sim::RankTimes::working}, {"waiting", &sim::RankTimes::waiting}}) {
+    const auto rank = most(field);
+    fmt::print("  {} longest: rank {}, {}\n", text, rank - times.ranks.begin(), time_text((*rank).*field));
+  }
+  const std::vector<std::size_t> links = busy_links(result);
+  for (std::size_t i = 0; i < std::min(links.size(), kShownLinks); ++i)
+    fmt::print("  {}: {}, {:.0f} % of its capacity\n", result.links[links[i]].name,
+               bytes_text(static_cast<std::size_t>(times.link_bytes[links[i]])), 100 * part_used(result, links[i]));
+}
+
+int run(const SimRunOptions& options) {
+  const Result<SimulatedCall> result = simulate(options);
+  if (!result.ok()) {
+    const bool is_usage_error = result.status().code() == StatusCode::kInvalidArgument;
+    fmt::print(stderr, "accord sim run: {}\n",
+               is_usage_error ? result.status().message() : result.status().to_string());
+    return is_usage_error ? kUsageError : kFailure;
+  }
+  options.as_json ? print_json(*result) : print_text(*result);
+  return kSuccess;
+}
+
+}  // namespace
+
+void add_sim_run(CLI::App& sim, Action& chosen) {
+  CLI::App* command = sim.add_subcommand("run", "Run one collective, and show its time, waiting ranks and busy links");
+  const auto options = std::make_shared<SimRunOptions>();
+  command->add_option("collective", options->collective, "The collective, such as all_reduce")->required();
+  command->add_option("bytes", options->call.bytes, "Size of the buffer, or of one rank's part of it, such as 64k")
+      ->capture_default_str();
+  command->add_option("--machine", options->machine, "File that describes the machine (docs/simulation.md)")
+      ->required();
+  command->add_option("-n,--ranks", options->ranks, "Ranks, which fill the hosts one after the other")
+      ->check(CLI::Range(1, kMostRanks))
+      ->capture_default_str();
+  command->add_option("--algorithm", options->algorithm, "The algorithm [the one that the table selects]");
+  command->add_option("--select", options->select, "Rows of a selection table, after the default ones")
+      ->excludes("--algorithm");
+  command->add_option("--root", options->root, "The root, for a collective that has one")->capture_default_str();
+  add_plan_call(*command, options->call);
+  command->add_flag("--json", options->as_json, "Print JSON");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace accord::cli

@@ -1,0 +1,81 @@
+"""`accord sim run`: collectives in virtual time."""
+
+import json
+import re
+import tomllib
+
+import pytest
+from accord_command import ROOT, accord
+
+CLUSTER = ROOT / "examples/sim/cluster.toml"
+
+
+def simulated(*arguments, machine=CLUSTER) -> dict:
+    result = accord("sim", "run", *arguments, "--machine", machine, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def error_of(*arguments, code: int = 2) -> str:
+    result = accord("sim", "run", *arguments)
+    assert result.returncode == code, result.stderr
+    return result.stderr.splitlines()[0]
+
+
+def test_the_page_shows_the_example():
+    (text,) = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs/simulation.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert tomllib.loads(text) == tomllib.loads(CLUSTER.read_text())
+
+
+def test_an_all_reduce_moves_the_published_bytes_between_hosts():
+    answer = simulated("all_reduce", "1M", "-n", 32)
+    assert (answer["algorithm"], answer["ranks"], answer["hosts"]) == ("hierarchical", 32, 4)
+    out = {one["link"]: one["bytes"] for one in answer["links"] if one["link"].endswith("out")}
+    assert sum(out.values()) == 4 * (2 * 3 / 4 * (1 << 20))  # each host 2 (h - 1) / h of the message
+    least = max(out.values()) / tomllib.loads(CLUSTER.read_text())["network"]["nic_bytes_per_second"]
+    assert least < answer["seconds"] < 20 * least
+    assert len(answer["by_rank"]) == 32
+    assert answer["seconds"] == max(rank["end"] for rank in answer["by_rank"])
+    for rank in answer["by_rank"]:
+        assert rank["working"] + rank["waiting"] <= rank["end"] * (1 + 1e-9)
+    assert answer == simulated("all_reduce", "1M", "-n", 32)  # each run is the same
+
+
+def test_a_slower_network_takes_longer(tmp_path):
+    slow = tmp_path / "slow.toml"
+    slow.write_text(CLUSTER.read_text().replace("nic_bytes_per_second = 12.5e9", "nic_bytes_per_second = 0.125e9"))
+    fast_time, slow_time = (simulated("all_reduce", "64M", "-n", 16, machine=one)["seconds"] for one in (CLUSTER, slow))
+    assert slow_time > 10 * fast_time
+
+
+def test_the_text_names_the_algorithm_the_ranks_and_the_links():
+    result = accord("sim", "run", "all_gather", "64k", "-n", 16, "--machine", CLUSTER)
+    assert result.returncode == 0, result.stderr
+    first, *lines = result.stdout.splitlines()
+    assert re.fullmatch(r"all_gather of .+ by \w+, 16 ranks on 2 hosts \(fat_tree\): .+s, .+ GB/s", first)
+    assert re.fullmatch(r"  working longest: rank \d+, .+s", lines[0])
+    assert any(line.startswith("  host 0, NIC 0, out: ") for line in lines[2:])
+    one = accord("sim", "run", "barrier", "-n", 8, "--machine", CLUSTER).stdout
+    assert "8 ranks on one host" in one and "GB/s" not in one and "NIC" not in one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("all_reduce", "-n", 12), "12 ranks do not fill whole hosts of 8 ranks"),
+        (("all_reduces", "-n", 8), 'did you mean "all_reduce"?'),
+        (("all_reduce", "-n", 8, "--algorithm", "two_shots"), 'did you mean "two_shot"?'),
+        (("all_reduce", "-n", 16, "--algorithm", "ring"), "ring runs inside one host only"),
+        (("all_reduce", "7", "-n", 8), "7 bytes are not a whole number of elements of float32"),
+        (("all_reduce", "-n", 0), "--ranks: Value 0 not in range 1 to 16384"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, text):
+    assert text in error_of(*arguments, "--machine", CLUSTER)
+
+
+def test_mistakes_in_the_file_are_named_with_it(tmp_path):
+    path = tmp_path / "machine.toml"
+    path.write_text(CLUSTER.read_text().replace("oversubscription", "oversubscribed"))
+    assert f"{path}: network.oversubscribed (line 21): unknown key" in error_of("barrier", "-n", 8, "--machine", path)
+    assert "no/such.toml" in error_of("barrier", "-n", 8, "--machine", "no/such.toml", code=1)

@@ -1,0 +1,119 @@
+// The expected times are sums of the costs of the steps, written out.
+#include "sim/plan_run.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/builder.hpp"
+#include "unit/plan/plans_for_tests.hpp"
+#include "unit/sim/machines_for_tests.hpp"
+
+namespace accord::sim {
+namespace {
+
+constexpr std::size_t kSlot = std::size_t{1} << 20;
+constexpr double kCall = 1e-6, kHop = 1e-7, kStep = 1e-8, kTouch = 1e-10, kExchange = 2e-10;
+constexpr double kMessage = 5e-7, kLatency = 1e-5, kByte = 1e-9;
+
+exec::RequestRecord request_of(Collective collective, std::size_t bytes) {
+  return {.collective = collective, .dtype = DType::kUInt8, .count = bytes};
+}
+
+PlanTimes run(const plan::Plan& plan, std::size_t bytes, const Machine& machine) {
+  const Result<topology::Topology> topology = topology_of(machine, plan.size);
+  EXPECT_TRUE(topology.ok());
+  Result<PlanTimes> times = run_plan(plan, request_of(plan.collective, bytes), kSlot, machine, *topology);
+  EXPECT_TRUE(times.ok()) << times.status().message();
+  return *std::move(times);
+}
+
+// Rank 0 copies to the scratch of rank 1, which copies to its output.
+plan::Plan message() {
+  plan::PlanBuilder builder("message", {.collective = Collective::kSendRecv}, 2,
+                            {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
+  builder.on(0).copy(plan::input(0, 0), {plan::scratch(1, 0)}).signal(1);
+  builder.on(1).wait(0).copy(plan::scratch(1, 0), {plan::output(1, 0)});
+  Result<plan::Plan> plan = std::move(builder).build();
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return *std::move(plan);
+}
+
+TEST(PlanRuns, of_a_message_within_a_host_take_its_steps_and_bytes) {
+  constexpr double kBytes = 65536;
+  const PlanTimes times = run(message(), 65536, testing::machine_of(2));
+  const double first = kCall + 2 * kStep + kBytes * (2 * kTouch + kExchange);
+  EXPECT_NEAR(times.ranks[0].end, first, 1e-12);
+  EXPECT_NEAR(times.seconds, first + kHop + 2 * kStep + kBytes * 2 * kTouch, 1e-12);
+  EXPECT_NEAR(times.ranks[1].waiting, first + kHop - kCall, 1e-12);
+  EXPECT_NEAR(times.ranks[1].working, 2 * kStep + kBytes * 2 * kTouch, 1e-12);
+  EXPECT_EQ(times.operations, 4U);
+}
+
+TEST(PlanRuns, of_a_message_between_hosts_take_its_bytes_over_the_network) {
+  constexpr double kBytes = 65536;
+  const PlanTimes times = run(message(), 65536, testing::machine_of(1));
+  const double arrival = kCall + kStep + kMessage + kBytes * kTouch + kBytes * kByte + kLatency;
+  EXPECT_NEAR(times.seconds, arrival + kStep + kMessage + kStep + kBytes * 2 * kTouch, 1e-12);
+  EXPECT_NEAR(times.ranks[0].end, kCall + 2 * (kStep + kMessage) + kBytes * kTouch, 1e-12);
+  EXPECT_EQ(times.link_bytes, (std::vector<double>{kBytes, 0, 0, kBytes}));
+}
+
+TEST(PlanRuns, of_long_messages_have_two_rounds_in_flight) {
+  Machine machine = testing::machine_of(2);
+  machine.host.times.seconds_per_hop = 1;  // nothing else counts
+  const PlanTimes times = run(message(), 5 * kSlot, machine);
+  // Rounds 0 and 1 arrive after one hop. Each two later rounds need a hop until their sender may begin, and one more.
+  EXPECT_NEAR(times.seconds, 5, 0.1);
+}
+
+TEST(PlanRuns, of_copies_share_the_memory_of_their_host) {
+  Machine machine = testing::machine_of(2);
+  machine.host.memory_bytes_per_second = 1e9;  // slower than the ranks
+  const PlanTimes times = run(message(), kSlot, machine);
+  EXPECT_NEAR(times.seconds, 4.0 * kSlot / 1e9, 1e-5);
+  const plan::Plan gather = plan::testing::whole_plan(Collective::kAllGather, "direct", 2);
+  machine.host.memory_bytes_per_second = 0;
+  const double alone = run(gather, kSlot, machine).seconds;
+  machine.host.memory_bytes_per_second = 1e9;
+  EXPECT_GT(run(gather, kSlot, machine).seconds, 2 * alone);
+}
+
+TEST(PlanRuns, of_hierarchical_sums_move_the_published_bytes_between_hosts) {
+  constexpr std::size_t kBytes = std::size_t{1} << 18;
+  for (const int hosts : {2, 4, 8}) {
+    const Machine machine = testing::machine_of(4);
+    const Result<topology::Topology> topology = topology_of(machine, 4 * hosts);
+    ASSERT_TRUE(topology.ok());
+    const auto entry = plan::algorithm_by_name(Collective::kAllReduce, "hierarchical");
+    ASSERT_TRUE(entry.ok());
+    const Result<plan::Plan> plan = plan::make_plan(**entry, *topology, {.collective = Collective::kAllReduce});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const PlanTimes times = run(*plan, kBytes, machine);
+    for (int host = 0; host < hosts; ++host) {
+      EXPECT_DOUBLE_EQ(times.link_bytes[static_cast<std::size_t>(2 * host)], 2.0 * (hosts - 1) / hosts * kBytes);
+    }
+  }
+}
+
+TEST(PlanRuns, end_for_every_algorithm_between_ranks_of_a_host) {
+  for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+    if (entry.multicasts || entry.buffers != plan::Buffers::kAnywhere) continue;
+    const int size = entry.collective == Collective::kSendRecv ? 2 : 4;
+    const plan::Plan plan = plan::testing::whole_plan(entry.collective, entry.name, size);
+    for (const std::size_t bytes : {8, 5000, 3 << 20}) {
+      const std::size_t given = entry.collective == Collective::kBarrier ? 0 : bytes;
+      EXPECT_GT(run(plan, given, testing::machine_of(size)).seconds, kCall) << plan.name;
+    }
+  }
+}
+
+TEST(PlanRuns, in_which_a_rank_waits_forever_are_an_error_that_names_it) {
+  const Machine machine = testing::machine_of(2);
+  std::vector<Program> programs(2);
+  programs[1].lanes = {{{.kind = OpKind::kWait, .event = 0}}};
+  const Result<PlanTimes> times = run_programs(programs, 1, machine, *topology_of(machine, 2), nullptr);
+  EXPECT_EQ(times.status().code(), StatusCode::kInternal);
+  EXPECT_EQ(times.status().message(), "rank 1 waits forever in round 0");
+}
+
+}  // namespace
+}  // namespace accord::sim
