@@ -10,8 +10,8 @@ from accord.serve.options import parse_options
 def main() -> int:
     options = parse_options(sys.argv[1:])
     try:
-        from accord.serve.job import StartError
         from accord.serve.server import run_server
+        from accord.serve.supervisor import StartError
     except ModuleNotFoundError as missing:
         return _fail(f'needs the Python package {missing.name}; install accord with its extra "serve"')
     try:

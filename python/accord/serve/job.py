@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import enum
 import json
 import os
 import signal
@@ -25,31 +24,10 @@ from accord.serve.logs import log
 from accord.serve.options import ModelOptions
 from accord.serve.worker import WorkerOptions
 
-__all__ = ["Job", "StartError", "State", "longer_delay"]
+__all__ = ["Job"]
 
 _GRACE_SECONDS = 0.5  # from SIGTERM to SIGKILL for a rank
-_FIRST_DELAY = 0.5  # seconds before another start if the last one failed; doubles
-_LONGEST_DELAY = 30.0
 _END_SECONDS = 5.0  # for ranks that were told to stop, and for a launcher after SIGTERM
-
-
-class State(enum.Enum):
-    STARTING = "starting"  # loading the model for the first time
-    READY = "ready"
-    RESTARTING = "restarting"
-    STOPPED = "stopped"
-
-
-class StartError(Exception):
-    """A package cannot be served, or its ranks could not be started at all."""
-
-    def __init__(self, package: Path, reason: str):
-        super().__init__(reason if str(package) in reason else f"{package}: {reason}")
-
-
-def longer_delay(seconds: float) -> float:
-    """Returns how long to wait before another start if the last one failed, after a wait of `seconds`."""
-    return min(max(_FIRST_DELAY, 2 * seconds), _LONGEST_DELAY)
 
 
 class Job:
@@ -103,10 +81,6 @@ class Job:
     async def wait(self) -> None:
         """Waits until the ranks have ended by themselves."""
         await self._process.wait()
-
-    def why_ended(self, code: int) -> str:
-        """Returns a reason for a start that failed, if no rank has told one."""
-        return "; ".join([f"the ranks ended with exit code {code}", *self.lines])
 
     async def stop(self) -> None:
         """Lets the ranks stop, or kills them if they do not."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from accord.serve.errors import ApiError
-from accord.serve.job import StartError
 from accord.serve.metrics import Metrics
 from accord.serve.options import ModelOptions
 from accord.serve.service import Service
+from accord.serve.supervisor import StartError
 
 __all__ = ["Model", "Models", "model_of"]
 

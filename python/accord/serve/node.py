@@ -5,61 +5,23 @@ server ends.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 
-from accord.serve.job import Job, StartError, State, longer_delay
+from accord.serve.job import Job
 from accord.serve.logs import log
-from accord.serve.metrics import Metrics, ModelMetrics
+from accord.serve.metrics import Metrics
 from accord.serve.options import ModelOptions
+from accord.serve.supervisor import State, Supervisor
 
 __all__ = ["Node"]
 
 _END_SECONDS = 10.0  # for the ranks of other models, once those of one model have ended because the server ended
 
 
-class _Followers:
+class _Followers(Supervisor):
     """The ranks of one model on this node."""
 
-    def __init__(self, options: ModelOptions, metrics: ModelMetrics):
-        self.state = State.STARTING
-        self._options = options
-        self._metrics = metrics
-        self._job: Job | None = None
-        self._stopping = asyncio.Event()
-        self._failure = ""
-
-    async def run(self) -> None:
-        """Runs the ranks until they end in order or stop() is called. Raises StartError if their first start fails."""
-        delay = 0.0
-        while self.state is not State.STOPPED:
-            self._failure = ""
-            job = self._job = await Job.start(self._options)
-            if self._stopping.is_set():  # by stop(), which did not know this job
-                await job.kill()
-                return
-            if self.state is State.RESTARTING:
-                job.show_lines()
-            became_ready = await self._follow(job)
-            code, self._job = await job.kill(), None
-            self._metrics.ready.set(0)
-            if self.state is State.STOPPED:
-                return
-            if code == 0:
-                self.state = State.STOPPED
-                return
-            if self.state is State.STARTING:
-                raise StartError(self._options.package, self._failure or job.why_ended(code))
-            self.state = State.RESTARTING
-            log("ranks_ended", "error", model=self._options.name, reason=self._failure, exit_code=code)
-            self._metrics.restarts.inc()
-            self._metrics.rank_processes.clear()
-            delay = 0.0 if became_ready else longer_delay(delay)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
-
     async def _follow(self, job: Job) -> bool:
-        """Waits for the end of a start; returns whether all ranks of this node had loaded the model."""
         follow = 0
         async for message in job.messages():
             if "process" in message:
@@ -67,22 +29,21 @@ class _Followers:
             elif "follows" in message:
                 follow += 1
                 if follow == self._options.ranks and self.state is not State.STOPPED:
-                    self._become_ready(job)
+                    self._set_ready()
+                    log("ready", model=self._options.name, ranks=sorted(self._metrics.rank_processes))
             else:
                 self._failure = self._failure or message["failed"]
         await job.wait()
         return follow == self._options.ranks
 
-    def _become_ready(self, job: Job) -> None:
-        if self.state is State.STARTING:
-            job.show_lines()
-        self.state = State.READY
-        self._metrics.ready.set(1)
-        log("ready", model=self._options.name, ranks=sorted(self._metrics.rank_processes))
+    def _is_end(self, code: int) -> bool:
+        return code == 0 or self.state is State.STOPPED  # 0: the server has ended the ranks
+
+    def _prepare_restart(self, code: int) -> None:
+        log("ranks_ended", "error", model=self._options.name, reason=self._failure, exit_code=code)
 
     async def stop(self) -> None:
-        self.state = State.STOPPED
-        self._stopping.set()
+        self._note_stop()
         if self._job is not None:
             await self._job.kill()
 

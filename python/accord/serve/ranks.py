@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from accord.serve.clients import FairQueue, current_client
 from accord.serve.errors import ApiError, invalid, unavailable
 from accord.serve.generation import Generation, Mailbox, NewToken, Sample
-from accord.serve.job import Job, StartError, State, longer_delay
+from accord.serve.job import Job
 from accord.serve.logs import log
 from accord.serve.metrics import ModelMetrics
 from accord.serve.options import ModelOptions
+from accord.serve.supervisor import State, Supervisor
 
 __all__ = ["ModelFacts", "Ranks"]
 
@@ -40,21 +41,16 @@ class ModelFacts:
     max_batch: int = 1  # texts that an encoder takes at a time
 
 
-class Ranks:
+class Ranks(Supervisor):
     def __init__(self, options: ModelOptions, metrics: ModelMetrics):
-        self.state = State.STARTING
+        super().__init__(options, metrics)
         self.facts: ModelFacts | None = None
-        self._options = options
-        self._metrics = metrics
-        self._job: Job | None = None
-        self._stopping = asyncio.Event()
         self._live: dict[Generation, None] = {}  # in the order of submission
         self._waiting: FairQueue[Generation] = FairQueue()  # those of _live that are not in _sent
         self._sent: dict[Generation, None] = {}  # to the ranks
         self._by_number: dict[int, Generation] = {}
         self._embeddings: dict[int, tuple[list[list[int]], asyncio.Future[str]]] = {}  # texts and vectors, by number
         self._numbers = itertools.count(1)
-        self._failure = ""  # what rank 0 said when it ended
         self._last_message = 0.0
         self._last_progress = 0.0
         self._last_steps = -1
@@ -110,36 +106,8 @@ class Ranks:
                 self._job.send({"cancel": number})
         self._forget(generation)
 
-    async def run(self) -> None:
-        """Runs the ranks until stop(). Raises StartError if their first start fails."""
-        delay = 0.0
-        while self.state is not State.STOPPED:
-            self._failure = ""
-            job = self._job = await Job.start(self._options)
-            if self._stopping.is_set():  # by stop(), which did not know this job
-                await job.kill()
-                return
-            if self.state is State.RESTARTING:
-                job.show_lines()
-            code = await self._follow(job)
-            became_ready, self._job = self._last_steps >= 0, None
-            self._metrics.ready.set(0)
-            if self.state is State.STOPPED:
-                return
-            if self.state is State.STARTING:
-                raise StartError(self._options.package, self._failure or job.why_ended(code))
-            self.state = State.RESTARTING
-            facts = {"reason": self._failure, "exit_code": code, "running": len(self._live)}
-            log("ranks_ended", "error", model=self._options.name, **facts)
-            self._metrics.restarts.inc()
-            self._prepare_restart()
-            delay = 0.0 if became_ready else longer_delay(delay)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
-
     async def stop(self) -> None:
-        self.state = State.STOPPED
-        self._stopping.set()
+        self._note_stop()
         for generation in list(self._live):
             generation.mailbox.fail(unavailable("the server is shutting down"))
             self.cancel(generation)
@@ -149,8 +117,7 @@ class Ranks:
         if self._job is not None:
             await self._job.stop()
 
-    async def _follow(self, job: Job) -> int:
-        """Handles the messages of one start of the ranks until it ends; returns its exit code."""
+    async def _follow(self, job: Job) -> bool:
         self._last_steps = -1  # not ready
         watchdog = asyncio.create_task(self._watch(job))
         clock = asyncio.get_running_loop().time
@@ -165,8 +132,7 @@ class Ranks:
             watchdog.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watchdog
-            code = await job.kill()
-        return code
+        return self._last_steps >= 0
 
     async def _watch(self, job: Job) -> None:
         """Ends the job if rank 0 is silent, or if there is work and no step ends."""
@@ -214,13 +180,10 @@ class Ranks:
             self._failure = self._failure or message["failed"]
 
     def _become_ready(self, now: float, facts: ModelFacts) -> None:
-        if self.state is State.STARTING and self._job is not None:
-            self._job.show_lines()
+        self._set_ready()
         self.facts = facts
-        self.state = State.READY
         self._last_steps = 0
         self._last_progress = now
-        self._metrics.ready.set(1)
         log("ready", model=self._options.name, max_context=facts.max_context, resumed=len(self._sent))
         self._metrics.resumed.inc(len(self._sent))
         for generation in self._sent:
@@ -305,8 +268,12 @@ class Ranks:
         self._sent.pop(generation, None)
         self._send_waiting()
 
-    def _prepare_restart(self) -> None:
-        self._metrics.rank_processes.clear()
+    def _is_end(self, code: int) -> bool:
+        return self.state is State.STOPPED
+
+    def _prepare_restart(self, code: int) -> None:
+        facts = {"reason": self._failure, "exit_code": code, "running": len(self._live)}
+        log("ranks_ended", "error", model=self._options.name, **facts)
         self._by_number.clear()
         for generation in list(self._sent):
             generation.numbers.clear()

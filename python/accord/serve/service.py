@@ -20,11 +20,11 @@ from accord.serve.clients import current_client
 from accord.serve.embedding_worker import is_encoder
 from accord.serve.errors import ApiError, invalid, too_late, unavailable
 from accord.serve.generation import Generation, Mailbox
-from accord.serve.job import StartError, State
 from accord.serve.metrics import ModelMetrics
 from accord.serve.options import ModelOptions
 from accord.serve.ranks import ModelFacts, Ranks
 from accord.serve.schemas import SamplingRequest
+from accord.serve.supervisor import StartError, State
 from accord.serve.texts import Texts
 from accord.serve.tools import ToolUse
 
