@@ -75,7 +75,6 @@ FlowId Flows::end_next() {
 
 void Flows::assign(FlowId id, double rate) {
   Flow& given = flow(id);
-  given.settled = true;
   for (const std::int32_t one : given.route) {
     link(one).left -= rate;
     --link(one).waiting;
@@ -104,10 +103,8 @@ void Flows::settle() {
   for (const std::int32_t id : changed_) add_link(id);
   changed_.clear();
   for (std::size_t i = 0; i < component.size(); ++i)
-    for (const FlowId id : link(component[i]).flows) {
-      flow(id).settled = false;
+    for (const FlowId id : link(component[i]).flows)
       for (const std::int32_t one : flow(id).route) add_link(one);
-    }
   for (const std::int32_t id : component)
     for (const FlowId one : link(id).flows)
       if (flow(one).route.front() == id) waiting.push_back(one);

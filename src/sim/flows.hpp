@@ -45,7 +45,6 @@ class Flows {
     double since = 0;
     std::uint32_t version = 0;  // events of earlier rates are void
     bool active = false;
-    bool settled = false;  // during settle()
   };
   struct LinkState {
     double capacity = 0;

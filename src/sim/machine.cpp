@@ -64,7 +64,7 @@ class Reader {
     const std::string given = node->value<std::string>().value_or("");
     const auto* found = std::find(words.data(), words.data() + words.size(), given);
     if (found != words.data() + words.size()) return *found;
-    fail(key, node, node->is_string() ? unknown_name("shape", given, words).message() : "expected a text");
+    fail(key, node, node->is_string() ? unknown_name(std::string(key), given, words).message() : "expected a text");
     return words[0];
   }
 

@@ -265,7 +265,7 @@ class Run {
 
   Arrival& arrival(std::uint32_t event, std::uint64_t round) { return arrivals_[event * slots_ + round % slots_]; }
 
-  // Whether the event has happened; then the lane's time is that at which it knows.
+  // Returns true if the event has happened; then the lane's time is that at which it knows.
   bool wait(std::uint32_t id, const Op& op) {
     LaneState& lane = lanes_[id];
     const std::uint64_t round = rank_state(lane.rank).round;
@@ -391,7 +391,9 @@ Result<PlanTimes> run_plan(const plan::Plan& plan, const exec::RequestRecord& re
   ACCORD_ASSIGN_OR_RETURN(const Programs all, programs_of(plan, request, slot_bytes, machine, topology));
   std::unique_ptr<Network> network;
   if (topology.host_count() > 1) network = std::make_unique<Network>(machine.network, topology.host_count());
-  return run_programs(all.programs, all.events, machine, topology, network.get());
+  ACCORD_ASSIGN_OR_RETURN(PlanTimes times, run_programs(all.programs, all.events, machine, topology, network.get()));
+  if (network != nullptr) times.links = network->links();
+  return times;
 }
 
 }  // namespace accord::sim

@@ -10,7 +10,7 @@
 
 namespace accord::sim {
 
-/// What a rank did. Times in seconds since the first rank began.
+/// Times of a rank, in seconds since the first rank began.
 struct RankTimes {
   double end = 0;
   double working = 0;  ///< the processor was used
@@ -21,6 +21,7 @@ struct PlanTimes {
   double seconds = 0;  ///< until the last rank has ended
   std::vector<RankTimes> ranks;
   std::vector<double> link_bytes;  ///< carried, by link of the network
+  std::vector<Link> links;         ///< of the network, if run_plan() made it
   std::uint64_t operations = 0;    ///< that were simulated, of all ranks in all rounds
 };
 

@@ -1,5 +1,5 @@
-"""The ranks of a node other than node 0, which follow those of node 0: they are started again whenever they end, until the
-server ends.
+"""The ranks of a node other than node 0, which follow those of node 0: they are started again whenever they end, until
+the server ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Followers(Supervisor):
         return follow == self._options.ranks
 
     def _is_end(self, code: int) -> bool:
-        return code == 0 or self.state is State.STOPPED  # 0: the server has ended the ranks
+        return code == 0  # the server has ended the ranks
 
     def _prepare_restart(self, code: int) -> None:
         log("ranks_ended", "error", model=self._options.name, reason=self._failure, exit_code=code)

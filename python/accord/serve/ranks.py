@@ -268,9 +268,6 @@ class Ranks(Supervisor):
         self._sent.pop(generation, None)
         self._send_waiting()
 
-    def _is_end(self, code: int) -> bool:
-        return self.state is State.STOPPED
-
     def _prepare_restart(self, code: int) -> None:
         facts = {"reason": self._failure, "exit_code": code, "running": len(self._live)}
         log("ranks_ended", "error", model=self._options.name, **facts)

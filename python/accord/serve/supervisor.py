@@ -61,7 +61,7 @@ class Supervisor(abc.ABC):
             finally:
                 code, self._job = await job.kill(), None
             self._metrics.ready.set(0)
-            if self._is_end(code):
+            if self.state is State.STOPPED or self._is_end(code):
                 self.state = State.STOPPED
                 return
             if self.state is State.STARTING:
@@ -90,9 +90,9 @@ class Supervisor(abc.ABC):
     async def _follow(self, job: Job) -> bool:
         """Handles the messages of one start of the ranks until it ends; returns whether they became ready."""
 
-    @abc.abstractmethod
     def _is_end(self, code: int) -> bool:
-        """Returns whether a start that ended with this exit code was the last one."""
+        """Returns whether a start that ended with this exit code was the last one, without stop()."""
+        return False
 
     @abc.abstractmethod
     def _prepare_restart(self, code: int) -> None:

@@ -39,9 +39,7 @@ struct SimulatedCall {
   PlanCall call;
   sim::Machine machine;
   int hosts = 1;
-  std::uint64_t rounds = 1;
   sim::PlanTimes times;
-  std::vector<sim::Link> links;
 };
 
 Result<plan::Choice> choose(const SimRunOptions& options, Collective collective, const PlanCall& call,
@@ -75,17 +73,16 @@ Result<SimulatedCall> simulate(const SimRunOptions& options) {
                                     .root = options.root,
                                     .count = result.call.bytes / size_of(result.call.dtype)};
   ACCORD_ASSIGN_OR_RETURN(result.times, sim::run_plan(result.plan, request, slot_bytes, result.machine, topology));
-  if (result.hosts > 1) result.links = sim::Network(result.machine.network, result.hosts).links();
   return result;
 }
 
 double part_used(const SimulatedCall& result, std::size_t link) {
-  return result.times.link_bytes[link] / (result.links[link].bytes_per_second * result.times.seconds);
+  return result.times.link_bytes[link] / (result.times.links[link].bytes_per_second * result.times.seconds);
 }
 
 // The links that carried something, the busiest first.
 std::vector<std::size_t> busy_links(const SimulatedCall& result) {
-  std::vector<std::size_t> links(result.links.size());
+  std::vector<std::size_t> links(result.times.links.size());
   std::iota(links.begin(), links.end(), std::size_t{0});
   std::erase_if(links, [&](std::size_t link) { return result.times.link_bytes[link] == 0; });
   std::stable_sort(links.begin(), links.end(),
@@ -98,7 +95,7 @@ void print_json(const SimulatedCall& result) {
   for (const sim::RankTimes& rank : result.times.ranks)
     ranks.push_back({{"end", rank.end}, {"working", rank.working}, {"waiting", rank.waiting}});
   for (const std::size_t link : busy_links(result))
-    links.push_back({{"link", result.links[link].name},
+    links.push_back({{"link", result.times.links[link].name},
                      {"bytes", result.times.link_bytes[link]},
                      {"used", part_used(result, link)}});
   const Json answer = {{"collective", to_string(result.plan.collective)},
@@ -134,7 +131,7 @@ void print_text(const SimulatedCall& result) {
   }
   const std::vector<std::size_t> links = busy_links(result);
   for (std::size_t i = 0; i < std::min(links.size(), kShownLinks); ++i)
-    fmt::print("  {}: {}, {:.0f} % of its capacity\n", result.links[links[i]].name,
+    fmt::print("  {}: {}, {:.0f} % of its capacity\n", result.times.links[links[i]].name,
                bytes_text(static_cast<std::size_t>(times.link_bytes[links[i]])), 100 * part_used(result, links[i]));
 }
 
