@@ -370,8 +370,8 @@ def test_image_models_whose_sizes_differ_by_stage_are_exported_or_the_op_is_name
 
 
 def test_the_error_for_a_model_with_a_state_in_code_of_its_own_says_so(tmp_path):
-    config = transformers.RwkvConfig(vocab_size=128, context_length=128, hidden_size=64, num_hidden_layers=2)
+    config = transformers.xLSTMConfig(vocab_size=128, hidden_size=64, num_hidden_layers=2, num_heads=2)
     with pytest.raises(
-        accord.ExportError, match="RwkvForCausalLM keeps a state from token to token .* code of its own"
+        accord.ExportError, match="xLSTMForCausalLM keeps a state from token to token .* code of its own"
     ):
-        accord.export(transformers.RwkvForCausalLM(config).eval(), path=tmp_path / "m.accord")
+        accord.export(transformers.xLSTMForCausalLM(config).eval(), path=tmp_path / "m.accord")
