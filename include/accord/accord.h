@@ -1,8 +1,8 @@
 /* The C interface of accord.
  *
  * Programs include this header. Its parts are in accord/c, to be read in this order: status.h, types.h, store.h,
- * communicator.h, call.h (calls and works), window.h, device_window.h (GPU memory and NCCL communicators), counters.h,
- * plan.h, expert.h, engine.h and language_model.h.
+ * communicator.h, elastic.h, call.h (calls and works), window.h, device_window.h (GPU memory and NCCL communicators),
+ * counters.h, plan.h, expert.h, engine.h and language_model.h.
  *
  * Every build exports every function of these headers under the same symbol. A function that the build or the machine
  * does not support returns ACCORD_UNSUPPORTED. Functions return an accord_status_t: ACCORD_OK, or the reason for the
@@ -28,6 +28,7 @@
 #include "accord/c/communicator.h"
 #include "accord/c/counters.h"
 #include "accord/c/device_window.h"
+#include "accord/c/elastic.h"
 #include "accord/c/engine.h"
 #include "accord/c/expert.h"
 #include "accord/c/language_model.h"

@@ -10,6 +10,7 @@
 
 #include "accord/accord.h"
 #include "c/answer.hpp"
+#include "c/communicator_options.hpp"
 #include "c/handles.hpp"
 #include "c/numbers.hpp"
 #include "c/structs.hpp"
@@ -21,22 +22,7 @@ using accord::Result;
 using accord::Status;
 using accord::StatusCode;
 using accord::c::answer;
-
-namespace {
-
-/// Options that the caller left at their defaults keep their C++ defaults.
-Result<CommunicatorOptions> options_of(const accord_communicator_options_t* given, std::string_view function) {
-  ACCORD_ASSIGN_OR_RETURN(const accord_communicator_options_t read, accord::c::read_struct(given, function));
-  CommunicatorOptions options;
-  ACCORD_ASSIGN_OR_RETURN(options.timeout, accord::c::timeout_of(read.timeout_ns, function));
-  if (read.name != nullptr) options.name = read.name;
-  if (read.transport != nullptr) options.transport = read.transport;
-  if (read.select != nullptr) options.select = read.select;
-  if (read.hints != nullptr) options.hints = read.hints;
-  return options;
-}
-
-}  // namespace
+using accord::c::options_of;
 
 extern "C" accord_status_t accord_communicator_create(accord_store_t* store, int32_t rank, int32_t size,
                                                       const accord_communicator_options_t* options,

@@ -12,6 +12,7 @@
 #include "accord/accord.h"
 #include "accord/communicator.hpp"
 #include "accord/device_window.hpp"
+#include "accord/elastic.hpp"
 #include "accord/engine.hpp"
 #include "accord/expert_parallel.hpp"
 #include "accord/language_model.hpp"
@@ -28,6 +29,10 @@ struct accord_store {
 
 struct accord_communicator {
   accord::Communicator communicator;
+};
+
+struct accord_elastic_group {
+  accord::ElasticGroup group;
 };
 
 struct accord_window {

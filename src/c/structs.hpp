@@ -25,6 +25,9 @@ template <>
 inline constexpr StructRule kStructRule<accord_communicator_options_t> = {"accord_communicator_options_t",
                                                                           "ACCORD_COMMUNICATOR_OPTIONS_INIT", 40};
 template <>
+inline constexpr StructRule kStructRule<accord_elastic_options_t> = {"accord_elastic_options_t",
+                                                                     "ACCORD_ELASTIC_OPTIONS_INIT", 48};
+template <>
 inline constexpr StructRule kStructRule<accord_call_t> = {"accord_call_t", "ACCORD_CALL_INIT", 88};
 template <>
 inline constexpr StructRule kStructRule<accord_call_options_t> = {"accord_call_options_t", "ACCORD_CALL_OPTIONS_INIT",

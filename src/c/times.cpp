@@ -5,15 +5,16 @@
 
 namespace accord::c {
 
-Result<Duration> wait_of(std::int64_t nanoseconds, std::string_view function) {
+Result<Duration> wait_of(std::int64_t nanoseconds, std::string_view function, std::string_view argument) {
   if (nanoseconds >= 0) return Duration(nanoseconds);
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("{}: timeout_ns is {}, expected at least 0 (INT64_MAX never ends)", function, nanoseconds));
+  return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} is {}, expected at least 0 (INT64_MAX never ends)",
+                                                          function, argument, nanoseconds));
 }
 
-Result<std::optional<Duration>> timeout_of(std::int64_t nanoseconds, std::string_view function) {
+Result<std::optional<Duration>> timeout_of(std::int64_t nanoseconds, std::string_view function,
+                                           std::string_view argument) {
   if (nanoseconds == 0) return std::optional<Duration>();
-  ACCORD_ASSIGN_OR_RETURN(const Duration timeout, wait_of(nanoseconds, function));
+  ACCORD_ASSIGN_OR_RETURN(const Duration timeout, wait_of(nanoseconds, function, argument));
   return std::optional<Duration>(timeout);
 }
 

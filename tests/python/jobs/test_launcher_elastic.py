@@ -93,10 +93,14 @@ def test_ranks_know_the_numbers_and_inner_jobs_do_not(tmp_path):
     assert "[]" in accord("run", "--elastic", "1:1", inside, ACCORD).stdout
 
 
-def test_the_example_of_the_page_runs():
+def test_the_example_of_the_page_is_the_program():
     (program,) = re.findall(r"```cpp\n(.*?)```", (ROOT / "docs/elastic.md").read_text(), re.DOTALL)
     assert program in (ROOT / "examples/elastic_job.cpp").read_text()
-    result = accord("run", "--elastic", "1:3", BUILD / "examples/elastic_job")
+
+
+@pytest.mark.parametrize("program", ["elastic_job", "elastic_job_c"])
+def test_the_examples_run(program):
+    result = accord("run", "--elastic", "1:3", BUILD / "examples" / program)
     assert result.returncode == 0, result.stderr
 
 

@@ -40,6 +40,7 @@ class Arguments : public ::testing::Test {
 TEST_F(Arguments, that_are_null_are_named) {
   accord_store_t* made = nullptr;
   accord_communicator_t* group = nullptr;
+  accord_elastic_group_t* elastic = nullptr;
   accord_work_t* work = nullptr;
   accord_prepared_t* prepared = nullptr;
   accord_counters_t counters = ACCORD_COUNTERS_INIT;
@@ -97,6 +98,15 @@ TEST_F(Arguments, that_are_null_are_named) {
     add(accord_communicator_reconfigure(comm_, nullptr, &text, 1, ACCORD_RANKS_AS_LISTED, 0, &group));
     add(accord_communicator_reconfigure(comm_, "u", nullptr, 1, ACCORD_RANKS_AS_LISTED, 0, &group));
     add(accord_communicator_reconfigure(comm_, "u", &text, 1, ACCORD_RANKS_AS_LISTED, 0, nullptr));
+    add(accord_elastic_group_open(nullptr, nullptr, &elastic));
+    add(accord_elastic_group_open(store_, nullptr, nullptr));
+    add(accord_elastic_group_from_environment(nullptr, nullptr));
+    add(accord_elastic_group_form(nullptr, &group));
+    add(accord_elastic_group_others_wait(nullptr, &number));
+    add(accord_elastic_group_most_advanced(nullptr, 0, &number));
+    add(accord_elastic_group_round(nullptr, nullptr));
+    add(accord_elastic_group_finish(nullptr));
+    add(accord_elastic_group_close(nullptr));
     add(accord_communicator_rank(nullptr, &number));
     add(accord_communicator_rank(comm_, nullptr));
     add(accord_communicator_size(nullptr, &number));
@@ -184,6 +194,15 @@ TEST_F(Arguments, that_are_null_are_named) {
                                              "communicator_reconfigure: uuid",
                                              "communicator_reconfigure: handles",
                                              "communicator_reconfigure: formed",
+                                             "elastic_group_open: store",
+                                             "elastic_group_open: group",
+                                             "elastic_group_from_environment: group",
+                                             "elastic_group_form: group",
+                                             "elastic_group_others_wait: group",
+                                             "elastic_group_most_advanced: group",
+                                             "elastic_group_round: group",
+                                             "elastic_group_finish: group",
+                                             "elastic_group_close: group",
                                              "communicator_rank: communicator",
                                              "communicator_rank: rank",
                                              "communicator_size: communicator",

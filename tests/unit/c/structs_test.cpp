@@ -43,6 +43,10 @@ accord_communicator_options_t initial() {
   return ACCORD_COMMUNICATOR_OPTIONS_INIT;
 }
 template <>
+accord_elastic_options_t initial() {
+  return ACCORD_ELASTIC_OPTIONS_INIT;
+}
+template <>
 accord_call_t initial() {
   accord_call_t call = ACCORD_CALL_INIT;
   call.kind = ACCORD_CALL_BARRIER;
@@ -110,6 +114,16 @@ accord_status_t in_a_group(const accord_communicator_options_t* options,
 }
 accord_status_t use(const accord_communicator_options_t* options) {
   return in_a_group(options, [](accord_communicator_t* comm) { return accord_barrier(comm, nullptr); });
+}
+accord_status_t use(const accord_elastic_options_t* options) {
+  accord_store_t* store = nullptr;
+  accord_elastic_group_t* group = nullptr;
+  EXPECT_TRUE(is_ok(accord_memory_store_create(&store)));
+  const accord_status_t status = accord_elastic_group_open(store, options, &group);
+  EXPECT_EQ(group != nullptr, status == ACCORD_OK);
+  accord_elastic_group_free(group);
+  accord_store_free(store);
+  return status;
 }
 accord_status_t use(const accord_call_t* call) {
   return in_a_group(nullptr, [&](accord_communicator_t* comm) { return accord_run(comm, call, nullptr); });
@@ -225,6 +239,10 @@ const char* name_of<accord_call_t>() {
   return "accord_call_t";
 }
 template <>
+const char* name_of<accord_elastic_options_t>() {
+  return "accord_elastic_options_t";
+}
+template <>
 const char* name_of<accord_call_options_t>() {
   return "accord_call_options_t";
 }
@@ -243,10 +261,10 @@ const char* name_of<accord_language_model_options_t>() {
   return "accord_language_model_options_t";
 }
 
-using Structs =
-    ::testing::Types<accord_tcp_store_options_t, accord_communicator_options_t, accord_call_t, accord_call_options_t,
-                     accord_plan_options_t, accord_engine_options_t, accord_language_model_options_t,
-                     accord_expert_config_t, accord_expert_layer_t, accord_expert_routing_t, accord_expert_rows_t>;
+using Structs = ::testing::Types<accord_tcp_store_options_t, accord_communicator_options_t, accord_elastic_options_t,
+                                 accord_call_t, accord_call_options_t, accord_plan_options_t, accord_engine_options_t,
+                                 accord_language_model_options_t, accord_expert_config_t, accord_expert_layer_t,
+                                 accord_expert_routing_t, accord_expert_rows_t>;
 TYPED_TEST_SUITE(StructSize, Structs);
 
 TYPED_TEST(StructSize, set_by_the_macro_is_accepted) {
