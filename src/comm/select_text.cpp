@@ -22,7 +22,8 @@ Result<SelectText> read_select(std::string_view select) {
   const std::string where = fmt::format("the tuner's table {}", path);
   const Result<plan::TuningFacts> facts = plan::parse_tuning(*text);
   if (!facts.ok()) return facts.status().with_context(where);
-  if (const std::string here = topology::processor_name(); facts->processor != here)
+  const std::string here = topology::processor_name();
+  if (facts->processor != here && facts->processor != plan::kSimulatedProcessor)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{} was measured on \"{}\", and this is \"{}\": run accord tune here, or change its line "
                               "\"# processor:\" to use it anyway",

@@ -1,6 +1,5 @@
 // Lowering resolves a plan's symbols once for a request, so that running it looks nothing up:
-//   1. the slice: as many elements as a scratch chunk (or a packet chunk) holds, at whole cache lines; a chunk of
-//      partials uses as much room as its accumulators need;
+//   1. the rounds: see exec/rounds.hpp;
 //   2. every chunk becomes base + offset; the length of a step comes from the caller's chunk that it touches;
 //   3. every signal and wait becomes the address of its flag, every reduction its kernel.
 // Offsets into the caller's buffers are those of round 0; the executor advances these two bases by a slice per round.
@@ -8,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
 
 #include "exec/lowered.hpp"
 #include "plan/bounds.hpp"
@@ -21,42 +19,37 @@ std::atomic<std::uint64_t> lowered_plans = 0;
 class Lowering {
  public:
   Lowering(const plan::Plan& plan, int me, const SharedPlaces& places, const RequestRecord& request, Payload payload)
-      : plan_(plan),
-        me_(me),
-        places_(places),
-        request_(request),
-        dtype_(payload.dtype),
-        bounds_(std::move(payload.bounds)) {}
+      : plan_(plan), me_(me), places_(places), request_(request), payload_(std::move(payload)) {}
 
   Result<LoweredPlan> run(std::size_t slot_bytes) {
+    ACCORD_ASSIGN_OR_RETURN(rounds_, rounds_of(plan_, places_, slot_bytes, payload_));
     ACCORD_RETURN_IF_ERROR(check());
     out_.number = lowered_plans.fetch_add(1, std::memory_order_relaxed) + 1;
-    out_.element_bytes = size_of(dtype_);
-    out_.packet_data = places_.packet_data;
-    if (fits_cells()) {
-      out_.packets = Packets::kCells;
-      out_.packet_data = kCellData;
-      out_.depth = kCellDepth;
-    }
-    out_.elements_per_line = std::max<std::size_t>(out_.packet_data / out_.element_bytes, 1);
+    out_.element_bytes = size_of(payload_.dtype);
+    out_.slice = rounds_.slice;
+    out_.rounds = rounds_.count;
+    out_.depth = rounds_.depth;
+    out_.packets = rounds_.packets;
+    out_.packet_data = rounds_.packet_data;
+    out_.elements_per_line = rounds_.elements_per_line;
     out_.record = request_;
     out_.in_windows = plan_.buffers != plan::Buffers::kAnywhere;
     out_.reads = out_.in_windows && request_.phase != Phase::kRegistered;
-    if (shared_chunks() + multicast_chunks() > 0) out_.depth = plan::kRoundDepth;
     out_.reaches_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
-      out_.partials = partial_kernels(dtype_, request_.op);
+      out_.partials = partial_kernels(payload_.dtype, request_.op);
       if (out_.partials.reduce != nullptr && (out_.partials.widen == nullptr || out_.partials.narrow == nullptr))
-        return Status(StatusCode::kUnsupported,
-                      fmt::format("plan \"{}\" has no partial sums of {}", plan_.name, accord::to_string(dtype_)));
+        return Status(StatusCode::kUnsupported, fmt::format("plan \"{}\" has no partial sums of {}", plan_.name,
+                                                            accord::to_string(payload_.dtype)));
     }
-    choose_slice(slot_bytes);
-    out_.signature = signature_of(request_, plan_.name, plan_.digest ^ scratch_stride_ ^ multicast_stride_);
+    out_.signature =
+        signature_of(request_, plan_.name, plan_.digest ^ rounds_.scratch_stride ^ rounds_.multicast_stride);
     if (plan_.order != plan::Order::kNone) {
-      out_.reduce = kernels::reduce_kernel(dtype_, request_.op);
+      out_.reduce = kernels::reduce_kernel(payload_.dtype, request_.op);
       if (out_.reduce == nullptr)
-        return Status(StatusCode::kUnsupported, fmt::format("{} has no {} for {}", to_string(plan_.collective),
-                                                            accord::to_string(request_.op), accord::to_string(dtype_)));
+        return Status(StatusCode::kUnsupported,
+                      fmt::format("{} has no {} for {}", to_string(plan_.collective), accord::to_string(request_.op),
+                                  accord::to_string(payload_.dtype)));
       out_.scales = request_.op == ReduceOp::kPremulSum;
     }
     for (const plan::Lane& lane : plan_.programs[me_].lanes) {
@@ -71,25 +64,14 @@ class Lowering {
 
  private:
   Status check() const {
-    const auto refuse = [this](std::string_view what, std::size_t has, std::size_t room) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("plan \"{}\" needs {} {}, but there are {}", plan_.name, has, what, room));
-    };
     if (plan_.buffers != plan::Buffers::kAnywhere && request_.phase != Phase::kRegistered && !only_reads())
       return {StatusCode::kInvalidArgument,
               fmt::format("plan \"{}\" needs the buffers of all ranks to be in windows", plan_.name)};
-    if (plan_.size != places_.members) return refuse("ranks", plan_.size, places_.members);
-    if (plan_.signals > places_.signals) return refuse("signals between two ranks", plan_.signals, places_.signals);
-    if (plan_.packet_chunks > places_.packet_chunks)
-      return refuse("packet chunks", plan_.packet_chunks, places_.packet_chunks);
-    if (plan_.programs[me_].lanes.empty() && plan_.size > 1) return refuse("programs", 1, 0);
-    if (shared_chunks() * places_.line > places_.slot_bytes)
-      return refuse("scratch chunks", shared_chunks(), places_.slot_bytes / places_.line);
-    if (plan_.multicast_chunks > 0 && places_.multicast_bytes == 0)
-      return {StatusCode::kUnsupported,
-              fmt::format("plan \"{}\" needs multicast, which only GPUs have, behind an NVSwitch", plan_.name)};
-    if (multicast_chunks() * places_.line > places_.multicast_bytes)
-      return refuse("multicast chunks", multicast_chunks(), places_.multicast_bytes / places_.line);
+    if (plan_.programs[me_].lanes.empty() && plan_.size > 1)
+      return {StatusCode::kInvalidArgument, fmt::format("plan \"{}\" has no program for rank {}", plan_.name, me_)};
+    if (plan_.size > Operand::kMaxMembers)
+      return {StatusCode::kUnsupported, fmt::format("plan \"{}\" is for {} ranks, but at most {} can run one",
+                                                    plan_.name, plan_.size, Operand::kMaxMembers)};
     return {};
   }
 
@@ -108,16 +90,6 @@ class Lowering {
     return true;
   }
 
-  // Number of scratch chunks in the room of a chunk of partials.
-  std::size_t partial_width() const { return size_of(accumulator_of(dtype_)) / size_of(dtype_); }
-  // Scratch and partials, counted in scratch chunks.
-  std::size_t shared_chunks() const {
-    return static_cast<std::size_t>(plan_.scratch_chunks) +
-           static_cast<std::size_t>(plan_.partial_chunks) * partial_width();
-  }
-
-  std::size_t multicast_chunks() const { return static_cast<std::size_t>(plan_.multicast_chunks); }
-
   // avg divides and premul_sum multiplies where all inputs, and nothing but inputs, are added: a canonical sum with
   // as many sources as there are ranks.
   Status check_adds_all(const plan::Step& step) const {
@@ -130,50 +102,25 @@ class Lowering {
                               plan_.name, accord::to_string(request_.op)));
   }
 
-  // Each packet chunk fits in one word, and nothing needs lines.
-  bool fits_cells() const {
-    if (!places_.cells || plan_.packet_chunks == 0 || plan_.signals > 0 || shared_chunks() > 0) return false;
-    return std::max<std::uint64_t>(bounds_.longest, 1) * out_.element_bytes <= kCellData;
-  }
-
-  void choose_slice(std::size_t slot_bytes) {
-    std::size_t bytes = out_.in_windows ? slot_bytes : SIZE_MAX;
-    if (shared_chunks() > 0) {
-      const std::size_t each = std::min(slot_bytes, places_.slot_bytes) / shared_chunks();
-      bytes = std::max(each / places_.line * places_.line, places_.line);
-      scratch_stride_ = bytes;
-    }
-    if (multicast_chunks() > 0) {
-      const std::size_t each = std::min(slot_bytes, places_.multicast_bytes) / multicast_chunks();
-      multicast_stride_ = std::max(each / places_.line * places_.line, places_.line);
-      bytes = std::min(bytes, multicast_stride_);
-    }
-    if (plan_.packet_chunks > 0)
-      bytes =
-          std::min(bytes, places_.packet_capacity / places_.packet_data * out_.elements_per_line * out_.element_bytes);
-    bytes = std::min(bytes, places_.max_slice);
-    out_.slice = std::max<std::uint64_t>(1, std::min<std::uint64_t>(bytes / out_.element_bytes, bounds_.longest));
-    out_.rounds = std::max<std::uint64_t>(1, (bounds_.longest + out_.slice - 1) / out_.slice);
-  }
-
   Operand operand(const plan::Chunk& chunk) const {
     const auto index = static_cast<std::size_t>(chunk.index);
     const bool own = chunk.rank == me_;
     switch (chunk.space) {
       case plan::Space::kInput:
-        return {bounds_.input[index].first * out_.element_bytes,
+        return {payload_.bounds.input[index].first * out_.element_bytes,
                 own ? Operand::kInput : Operand::input_of(chunk.rank, plan_.size)};
       case plan::Space::kOutput:
-        return {bounds_.output[index].first * out_.element_bytes,
+        return {payload_.bounds.output[index].first * out_.element_bytes,
                 own ? Operand::kOutput : Operand::output_of(chunk.rank, plan_.size)};
-      case plan::Space::kScratch: return {index * scratch_stride_, Operand::slot_of(chunk.rank)};
+      case plan::Space::kScratch: return {index * rounds_.scratch_stride, Operand::slot_of(chunk.rank)};
       case plan::Space::kPartials: {
-        const std::size_t place = static_cast<std::size_t>(plan_.scratch_chunks) + index * partial_width();
-        return {.offset = place * scratch_stride_,
+        const std::size_t place =
+            static_cast<std::size_t>(plan_.scratch_chunks) + index * partial_width(payload_.dtype);
+        return {.offset = place * rounds_.scratch_stride,
                 .base = Operand::slot_of(chunk.rank),
                 .partial = out_.partials.reduce != nullptr};
       }
-      case plan::Space::kMulticast: return {index * multicast_stride_, Operand::multicast_of(!own, plan_.size)};
+      case plan::Space::kMulticast: return {index * rounds_.multicast_stride, Operand::multicast_of(!own, plan_.size)};
       case plan::Space::kPackets: break;
     }
     return {.offset = out_.packets == Packets::kCells
@@ -184,29 +131,14 @@ class Lowering {
             .sender = chunk.index % plan_.size};
   }
 
-  std::optional<std::uint64_t> user_length(const plan::Chunk& chunk) const {
-    const auto index = static_cast<std::size_t>(chunk.index);
-    if (chunk.space == plan::Space::kInput) return bounds_.input[index].count;
-    if (chunk.space == plan::Space::kOutput) return bounds_.output[index].count;
-    return std::nullopt;
-  }
-
   std::size_t flag(Rank from, int id) const {
     return places_.flag_stride *
            (static_cast<std::size_t>(from) * static_cast<std::size_t>(places_.signals) + static_cast<std::size_t>(id));
   }
 
-  // Elements that a step handles: those of the caller's chunk in it; between scratch chunks, the longest chunk.
-  std::uint64_t length_of(const plan::Step& step) const {
-    for (const auto* chunks : {&step.destinations, &step.sources})
-      for (const plan::Chunk& chunk : *chunks)
-        if (const auto length = user_length(chunk)) return *length;
-    return bounds_.longest;
-  }
-
   LoweredStep lower_step(const plan::Step& step) {
     LoweredStep lowered;
-    lowered.length = length_of(step);
+    lowered.length = length_of(step, payload_.bounds);
     lowered.peer = step.peer;
     lowered.first_source = static_cast<std::uint32_t>(out_.operands.size());
     lowered.sources = static_cast<std::uint16_t>(step.sources.size());
@@ -257,9 +189,8 @@ class Lowering {
   int me_;
   const SharedPlaces& places_;
   RequestRecord request_;
-  DType dtype_;
-  plan::Bounds bounds_;
-  std::size_t scratch_stride_ = 0, multicast_stride_ = 0;
+  Payload payload_;
+  Rounds rounds_;
   LoweredPlan out_;
 };
 
@@ -269,15 +200,6 @@ Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& la
                           const RequestRecord& request) {
   return lower(plan, me, layout, slot_bytes, request,
                {request.dtype, plan::bounds_of(plan, request.count, size_of(request.dtype))});
-}
-
-SharedPlaces places_of(const DomainLayout& layout) {
-  return {.members = layout.members,
-          .signals = layout.signals,
-          .packet_chunks = layout.packet_chunks(),
-          .slot_bytes = layout.slot_bytes,
-          .packets = layout.packets(0),
-          .packets_stride = layout.packets(1) - layout.packets(0)};
 }
 
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,

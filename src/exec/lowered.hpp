@@ -9,6 +9,7 @@
 #include "exec/domain.hpp"
 #include "exec/operand.hpp"
 #include "exec/partial_sums.hpp"
+#include "exec/rounds.hpp"
 #include "kernels/reduce/reduce.hpp"
 #include "plan/bounds.hpp"
 #include "plan/plan.hpp"
@@ -71,25 +72,6 @@ struct LoweredPlan {
   int max_sources = 0;
 };
 
-/// The layout of the members' shared memory, for lowering: the offsets of flags and packets among the lines of
-/// a round, and the sizes.
-struct SharedPlaces {
-  int members = 0;
-  int signals = 0;  ///< ids for each pair of members
-  int packet_chunks = 0;
-  std::size_t slot_bytes = 0;
-  std::size_t multicast_bytes = 0;  ///< of a slot of multicast memory; 0: there is no such memory
-  std::size_t line = kLine;         ///< scratch chunks are at multiples of it
-  std::size_t flag_stride = kLine;
-  std::size_t packets = 0;                        ///< offset of the first packet chunk
-  std::size_t packets_stride = 0;                 ///< from one to the next
-  std::size_t packet_capacity = kPacketCapacity;  ///< data bytes per packet chunk
-  std::size_t packet_data = kPacketData;          ///< data bytes per packet
-  bool cells = true;                              ///< small packets may be in cells
-  std::size_t max_slice = SIZE_MAX;               ///< maximum bytes of a chunk per round
-};
-SharedPlaces places_of(const DomainLayout& layout);
-
 /// Lowers the program of member `me`. `slot_bytes`: the scratch that a round may use, at most the layout's; for plans
 /// that access members' buffers and need no scratch, the bytes of each chunk per round. Fails with kUnsupported if
 /// the dtype and op have no kernel, or if the op is avg or premul_sum and the plan adds in parts; with
@@ -97,11 +79,7 @@ SharedPlaces places_of(const DomainLayout& layout);
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
                           const RequestRecord& request);
 
-/// The data to move, if they differ from the request's count and dtype.
-struct Payload {
-  DType dtype = DType::kFloat32;
-  plan::Bounds bounds;
-};
+/// The same for data that differ from the request's.
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
                           const RequestRecord& request, Payload payload);
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const SharedPlaces& places, std::size_t slot_bytes,

@@ -2,6 +2,7 @@
 // Locations of the operands of lowered steps.
 
 #include <cstdint>
+#include <limits>
 
 #include "accord/buffer.hpp"
 
@@ -28,6 +29,8 @@ struct Operand {
 
   /// The number of bases.
   static constexpr int bases(int members) { return multicast_of(true, members) + 1; }
+  /// The most members of which all bases have numbers.
+  static constexpr int kMaxMembers = (std::numeric_limits<std::uint16_t>::max() - 3) / 4;
 
   /// The member of a base of lines_of() or slot_of(), and which of the two it is.
   static constexpr Rank member_of(std::uint16_t base) { return (base - lines_of(0)) / 2; }

@@ -72,8 +72,8 @@ Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& to
     return Status(StatusCode::kNotFound, fmt::format("no plan \"{}\" for {} ranks and root {} is registered",
                                                      entry.name, topology.size(), request.root));
   Plan own = *whole;
-  for (Rank rank = 0; rank < own.size && request.only_rank != Request::kAllRanks; ++rank)
-    if (rank != request.only_rank) own.programs[static_cast<std::size_t>(rank)] = {};
+  for (Rank rank = 0; rank < own.size; ++rank)
+    if (!request.includes(rank)) own.programs[static_cast<std::size_t>(rank)] = {};
   return own;
 }
 

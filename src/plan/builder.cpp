@@ -7,14 +7,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "plan/step_rules.hpp"
 
 namespace accord::plan {
 
-PlanBuilder::PlanBuilder(std::string name, const Request& request, int size, Shape shape)
-    : only_rank_(request.only_rank) {
+PlanBuilder::PlanBuilder(std::string name, const Request& request, int size, Shape shape) : request_(request) {
+  const bool is_whole = request.only_rank == Request::kAllRanks;
+  if (is_whole) {
+    request_.only_rank = 0;
+    request_.rank_count = size;
+  }
   plan_.name = std::move(name);
   plan_.collective = request.collective;
   plan_.size = size;
@@ -25,11 +30,11 @@ PlanBuilder::PlanBuilder(std::string name, const Request& request, int size, Sha
   plan_.packet_chunks = shape.packet_chunks;
   plan_.partial_chunks = shape.partial_chunks;
   plan_.multicast_chunks = shape.multicast_chunks;
-  first_error_ = check_shape(plan_).with_context(to_string(plan_));
-  if (first_error_.ok() && only_rank_ != Request::kAllRanks && (only_rank_ < 0 || only_rank_ >= size)) {
-    first_error_ = {StatusCode::kInvalidArgument,
-                    fmt::format("{}: there is no rank {}, only ranks 0-{}", to_string(plan_), only_rank_, size - 1)};
-  }
+  first_error_ = (is_whole ? check_whole_shape(plan_) : check_shape(plan_)).with_context(to_string(plan_));
+  for (const Rank rank : {request_.only_rank, request_.only_rank + request_.rank_count - 1})
+    if (first_error_.ok() && (rank < 0 || rank >= size))
+      first_error_ = {StatusCode::kInvalidArgument,
+                      fmt::format("{}: there is no rank {}, only ranks 0-{}", to_string(plan_), rank, size - 1)};
   if (!first_error_.ok()) return;
   plan_.programs.resize(static_cast<std::size_t>(size));
   for (const Rank rank : ranks()) plan_.programs[static_cast<std::size_t>(rank)].lanes.resize(1);
@@ -37,10 +42,9 @@ PlanBuilder::PlanBuilder(std::string name, const Request& request, int size, Sha
 
 std::vector<Rank> PlanBuilder::ranks() const {
   if (!first_error_.ok()) return {};
-  if (only_rank_ != Request::kAllRanks) return {only_rank_};
-  std::vector<Rank> all(static_cast<std::size_t>(plan_.size));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Rank>(i);
-  return all;
+  std::vector<Rank> requested(static_cast<std::size_t>(request_.rank_count));
+  std::iota(requested.begin(), requested.end(), request_.only_rank);
+  return requested;
 }
 
 Result<Plan> PlanBuilder::build() && {
@@ -88,7 +92,7 @@ PlanBuilder::OnRank& PlanBuilder::OnRank::add(Step step) {
   if (status.ok() && (lane_ < 0 || lane_ >= kMaxLanes)) {
     status = {StatusCode::kInvalidArgument, fmt::format("a rank has lanes 0-{}", kMaxLanes - 1)};
   }
-  const bool recorded = builder.only_rank_ == Request::kAllRanks || builder.only_rank_ == rank_;
+  const bool recorded = builder.request_.includes(rank_);
   if (status.ok() && !recorded) return *this;
 
   const auto lane_index = static_cast<std::size_t>(lane_);

@@ -13,9 +13,13 @@ namespace accord::plan {
 struct Request {
   Collective collective = Collective::kBarrier;
   Rank root = 0;
-  Rank only_rank = kAllRanks;  ///< if set, only this rank's program is built
+  Rank only_rank = kAllRanks;  ///< if set, only the programs of this rank and of the next ones are built
+  int rank_count = 1;          ///< how many, with only_rank
 
   static constexpr Rank kAllRanks = -1;
+  bool includes(Rank rank) const {
+    return only_rank == kAllRanks || (rank >= only_rank && rank < only_rank + rank_count);
+  }
 };
 
 /// Chunk counts of a plan.
@@ -41,7 +45,7 @@ class PlanBuilder {
  public:
   PlanBuilder(std::string name, const Request& request, int size, Shape shape);
 
-  /// The ranks whose programs are requested: all, or one.
+  /// The ranks whose programs are requested.
   std::vector<Rank> ranks() const;
 
   /// Adds steps of one rank. Steps of ranks that were not requested are dropped.
@@ -76,7 +80,7 @@ class PlanBuilder {
 
  private:
   Plan plan_;
-  Rank only_rank_;
+  Request request_;
   Status first_error_;
 };
 

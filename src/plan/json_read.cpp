@@ -147,7 +147,7 @@ Status read_head(const JsonNode& node, Plan& plan) {
   }
   ACCORD_RETURN_IF_ERROR(read_integer(node.at("signals"), plan.signals));
   ACCORD_RETURN_IF_ERROR(read_chunk_counts(node.at("chunks"), plan));
-  if (const Status status = check_shape(plan); !status.ok()) return node.error(status.message());
+  if (const Status status = check_whole_shape(plan); !status.ok()) return node.error(status.message());
   return {};
 }
 

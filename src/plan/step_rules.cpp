@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <span>
 
 namespace accord::plan {
@@ -207,6 +209,16 @@ Status check_put(const Plan& plan, Rank rank, const Step& step) {
   return {};
 }
 
+std::array<int, 6> chunk_counts(const Plan& plan) {
+  return {plan.input_chunks,  plan.output_chunks,  plan.scratch_chunks,
+          plan.packet_chunks, plan.partial_chunks, plan.multicast_chunks};
+}
+
+std::int64_t chunks_of_rank(const Plan& plan) {
+  const std::array<int, 6> counts = chunk_counts(plan);
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
 }  // namespace
 
 Status check_shape(const Plan& plan) {
@@ -219,22 +231,25 @@ Status check_shape(const Plan& plan) {
   const bool has_windows = plan.collective != Collective::kSendRecv && plan.collective != Collective::kBarrier;
   if (plan.buffers != Buffers::kAnywhere && !has_windows)
     return invalid("{} is never on buffers in windows", to_string(plan.collective));
-  std::int64_t chunks = 0;
-  for (const int count : {plan.input_chunks, plan.output_chunks, plan.scratch_chunks, plan.packet_chunks,
-                          plan.partial_chunks, plan.multicast_chunks}) {
+  for (const int count : chunk_counts(plan))
     if (count < 0) return invalid("a count of {} chunks", count);
-    chunks += count;
-  }
-  if (chunks * plan.size > kMaxChunks) {
-    return invalid("{} chunks on each of {} ranks are more than the {} that a plan may have", chunks, plan.size,
+  if (chunks_of_rank(plan) > kMaxChunks)
+    return invalid("{} chunks on each rank are more than the {} that a plan may have", chunks_of_rank(plan),
                    kMaxChunks);
-  }
   if (plan.signals < 0 || plan.signals > signals_of_pair(plan.size))
     return invalid("{} signals; a pair of {} ranks has 0-{}", plan.signals, plan.size, signals_of_pair(plan.size));
   if (plan.packet_chunks > packet_chunks_of(plan.size))
     return invalid("{} packet chunks; a rank of {} has 0-{}", plan.packet_chunks, plan.size,
                    packet_chunks_of(plan.size));
   return check_chunk_counts(plan);
+}
+
+Status check_whole_shape(const Plan& plan) {
+  ACCORD_RETURN_IF_ERROR(check_shape(plan));
+  if (const std::int64_t chunks = chunks_of_rank(plan); chunks * plan.size > kMaxChunks)
+    return invalid("{} chunks on each of {} ranks are more than the {} that a plan may have", chunks, plan.size,
+                   kMaxChunks);
+  return {};
 }
 
 Status check_step(const Plan& plan, Rank rank, const Step& step) {

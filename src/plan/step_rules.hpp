@@ -8,10 +8,10 @@
 
 namespace accord::plan {
 
-inline constexpr int kMaxSize = 1 << 16;             ///< ranks
+inline constexpr int kMaxSize = 1 << 20;             ///< ranks
 inline constexpr int kMaxLanes = 64;                 ///< per rank
 inline constexpr int kMaxIds = 1 << 12;              ///< lane barriers per rank
-inline constexpr std::int64_t kMaxChunks = 1 << 22;  ///< in all spaces of all ranks
+inline constexpr std::int64_t kMaxChunks = 1 << 22;  ///< in all spaces of a rank; of a whole plan, of all ranks
 
 // Room in a rank's window in a group of `size` (exec/window_layout.hpp). Plans for many ranks use no more than that.
 /// Signal ids of each pair of ranks.
@@ -21,6 +21,8 @@ constexpr int packet_chunks_of(int size) { return std::clamp(size, 4, 16) * size
 
 /// Checks size, root, chunk counts and signal counts. The message does not name the plan.
 Status check_shape(const Plan& plan);
+/// The same for a plan with the programs of all ranks.
+Status check_whole_shape(const Plan& plan);
 
 /// Checks one step of `rank`: kinds and numbers of operands, ranks, indexes, allowed memory. The message does not
 /// give the place.

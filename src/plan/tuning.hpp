@@ -21,6 +21,9 @@
 
 namespace accord::plan {
 
+/// In place of the processor's name in a table that was simulated: it fits any.
+inline constexpr std::string_view kSimulatedProcessor = "simulated";
+
 struct TuningFacts {
   std::string version;    ///< of accord
   std::string processor;  ///< of the measured machine

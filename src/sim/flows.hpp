@@ -8,67 +8,76 @@
 #include <vector>
 
 #include "sim/event_queue.hpp"
+#include "sim/transfers.hpp"
 
 namespace accord::sim {
 
-using FlowId = std::uint32_t;
-
-/// Bytes in transit over links, in virtual time. Rates change whenever a flow starts or ends, among the flows that it
-/// shares links with, also over others.
-class Flows {
+/// Rates change whenever a flow starts or ends, among the flows that it shares links with, also over others. Flows of
+/// one route have the same rate, and so cost no more than one flow when rates change.
+class Flows : public Transfers {
  public:
   /// capacities: of each link, in bytes per second.
   explicit Flows(std::vector<double> capacities);
 
-  /// Starts a flow at `now`, at most `limit` bytes per second. Ids of flows that have ended are used again. REQUIRES: a
-  /// route without repetitions; `now` not before earlier events; bytes > 0.
-  FlowId start(double now, double bytes, std::span<const std::int32_t> route,
-               double limit = std::numeric_limits<double>::infinity());
+  RouteId add_route(std::span<const std::int32_t> links) override;
+  FlowId start(double now, double bytes, RouteId route) override;
+  /// The same for a flow of at most `limit` bytes per second.
+  FlowId start_limited(double now, double bytes, std::span<const std::int32_t> links, double limit);
 
-  /// The time at which the next flow ends, infinity if none is under way. Settles the rates, unless a flow ends at
-  /// once.
-  double next_end();
-  /// Ends that flow and returns it.
-  FlowId end_next();
+  /// Settles the rates, unless a flow ends at once.
+  double next_event() override;
+  std::optional<FlowId> advance() override;
 
-  /// Bytes per second of a flow under way, once next_end() has settled the rates.
-  double rate(FlowId id) const { return flows_[id].rate; }
-  /// Bytes that each link has carried so far.
-  const std::vector<double>& carried() const { return carried_; }
+  /// Bytes per second of a flow under way, once next_event() has settled the rates.
+  double rate(FlowId id) const { return routes_[route_of_[id]].rate; }
+  const std::vector<double>& carried() const override { return carried_; }
 
  private:
-  struct Flow {
-    std::vector<std::int32_t> route;
-    double limit = 0;
-    double left = 0;  // bytes at `since`
-    double rate = 0;
+  struct Route {
+    std::vector<std::int32_t> links;
+    double limit = std::numeric_limits<double>::infinity();
+    bool is_for_one_flow = false;
+    std::uint32_t flows = 0;
+    double rate = 0;    // of each flow
+    double served = 0;  // bytes that each flow under way since the route's first one has got, at `since`
     double since = 0;
+    EventQueue<FlowId> ends;    // by the value of `served` at which they end
     std::uint32_t version = 0;  // events of earlier rates are void
-    bool active = false;
+    bool has_changed_flows = false;
+    std::uint64_t settled = 0;  // the last settle() that has given it a rate
   };
   struct LinkState {
     double capacity = 0;
-    std::vector<FlowId> flows;
-    double left = 0;  // capacity that is not assigned yet, during settle()
-    int waiting = 0;  // flows without a rate yet, during settle()
+    std::vector<RouteId> routes;  // with flows
+    double left = 0;              // capacity that is not assigned yet, during settle()
+    double waiting = 0;           // flows without a rate yet, during settle()
     bool in_component = false;
   };
 
+  FlowId add_flow(double now, double bytes, RouteId id);
   double next_known_end();  // with the rates that were settled last
-  void advance(Flow& flow);
+  void serve(Route& route);
+  void push_end(RouteId id);
+  void mark_changed(RouteId id);
+  void collect_component();
   void settle();
-  void assign(FlowId id, double rate);
-  Flow& flow(FlowId id) { return flows_[id]; }
+  void assign(RouteId id, double rate);
+  Route& route(RouteId id) { return routes_[id]; }
   LinkState& link(std::int32_t id) { return links_[static_cast<std::size_t>(id)]; }
 
   double now_ = 0;
-  std::vector<Flow> flows_;
+  std::vector<Route> routes_;
+  std::vector<RouteId> free_routes_;  // of flows with limits that have ended
+  std::vector<RouteId> route_of_;     // by flow
   std::vector<FlowId> free_;
   std::vector<LinkState> links_;
   std::vector<double> carried_;
-  std::vector<std::int32_t> changed_;  // links whose flows have changed since settle()
-  std::vector<FlowId> alone_;          // new flows without links
-  EventQueue<std::uint64_t> ends_;     // flow and version
+  std::vector<std::int32_t> changed_;   // links whose flows have changed since settle()
+  std::vector<RouteId> changed_alone_;  // the same for routes without links
+  std::vector<std::int32_t> component_;
+  EventQueue<std::uint64_t> shares_;  // during settle(): links by their share, routes by their limit
+  EventQueue<std::uint64_t> ends_;    // route and version
+  std::uint64_t settlements_ = 0;
 };
 
 }  // namespace accord::sim

@@ -5,11 +5,27 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "base/rounding.hpp"
 
 namespace accord::sim {
+
+int symmetric_hosts(const NetworkModel& model, int hosts) {
+  switch (model.shape) {
+    case NetworkShape::kCrossbar: return 1;
+    case NetworkShape::kFatTree:
+    case NetworkShape::kRailOptimized:
+    case NetworkShape::kDragonfly: return hosts % model.hosts_per_switch == 0 ? model.hosts_per_switch : hosts;
+    case NetworkShape::kTorus: {
+      const int all = std::accumulate(model.torus.begin(), model.torus.end(), 1, std::multiplies<>());
+      return hosts == all ? hosts / model.torus.back() : hosts;
+    }
+  }
+  return hosts;
+}
 
 Network::Network(const NetworkModel& model, int hosts) : model_(model), hosts_(hosts) {
   for (int host = 0; host < hosts; ++host) {
@@ -62,7 +78,7 @@ int Network::leaf_of(int host, int nic) const {
 }
 
 Route Network::route(int from, int from_nic, int to, int to_nic) const {
-  if (model_.shape == NetworkShape::kTorus) return torus_route(from, from_nic, to, to_nic);
+  if (is_torus()) return torus_route(from, from_nic, to, to_nic);
   Route route{{nic_out(from, from_nic)}, model_.latency_seconds};
   if (model_.shape != NetworkShape::kCrossbar) {
     const int first = leaf_of(from, from_nic), last = leaf_of(to, to_nic);
@@ -76,6 +92,20 @@ Route Network::route(int from, int from_nic, int to, int to_nic) const {
   }
   route.links.push_back(nic_in(to, to_nic));
   return route;
+}
+
+LinkId Network::representative(LinkId link, int period) const {
+  if (link < first_inner_) return link % (2 * model_.nics * period);
+  const LinkId inner = link - first_inner_;
+  if (is_torus()) return first_inner_ + inner % (2 * static_cast<LinkId>(model_.torus.size()) * period);
+  const int leaves = quotient_up(period, model_.hosts_per_switch);
+  if (model_.shape == NetworkShape::kDragonfly) {
+    const int from = inner / leaves_, to = inner % leaves_;
+    const int shift = from - from % leaves;
+    return first_inner_ + (from - shift) * leaves_ + (to - shift + leaves_) % leaves_;
+  }
+  const int leaf = inner / 2, rail = leaf / leaves_;
+  return first_inner_ + 2 * (rail * leaves_ + leaf % leaves_ % leaves) + inner % 2;
 }
 
 // Dimension by dimension, the shorter way round. A torus that is not full of hosts has routes through places without.

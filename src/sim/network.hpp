@@ -21,6 +21,10 @@ struct Route {
   double latency = 0;         ///< seconds from the first link to the last
 };
 
+/// How far all hosts can be shifted, so that host h takes the place of host h + n modulo their number, without any
+/// change of the network: the smallest n, which divides the number of hosts.
+int symmetric_hosts(const NetworkModel& model, int hosts);
+
 /// The network between `hosts` hosts. Immutable. Several links between the same two switches count as one, whose
 /// capacity is their sum, as if traffic were spread evenly over them.
 class Network {
@@ -31,6 +35,9 @@ class Network {
   const std::vector<Link>& links() const { return links_; }
   /// From NIC `from_nic` of host `from` to NIC `to_nic` of host `to`. REQUIRES: different hosts.
   Route route(int from, int from_nic, int to, int to_nic) const;
+  /// The link that stands for this one, and for all others to which it can be shifted by multiples of `period` hosts.
+  /// REQUIRES: a multiple of symmetric_hosts().
+  LinkId representative(LinkId link, int period) const;
 
  private:
   LinkId add(std::string name, double bytes_per_second);
@@ -40,6 +47,7 @@ class Network {
   LinkId nic_out(int host, int nic) const { return 2 * (host * model_.nics + nic); }
   LinkId nic_in(int host, int nic) const { return nic_out(host, nic) + 1; }
   int leaf_of(int host, int nic) const;
+  bool is_torus() const { return model_.shape == NetworkShape::kTorus; }
   LinkId up(int leaf) const { return first_inner_ + 2 * leaf; }
   LinkId down(int leaf) const { return up(leaf) + 1; }
 

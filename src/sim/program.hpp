@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "exec/request_record.hpp"
+#include "plan/algorithms.hpp"
 #include "plan/plan.hpp"
 #include "sim/machine.hpp"
 #include "topology/topology.hpp"
@@ -20,42 +21,62 @@ enum class OpKind : std::uint8_t {
   kBarrier,  ///< of the lanes of the rank
 };
 
-inline constexpr std::uint32_t kNoEvent = 0xffffffff;
+inline constexpr std::uint32_t kNone = 0xffffffff;
 
 /// Costs are linear in the elements of a round.
 struct Op {
   OpKind kind = OpKind::kWork;
   bool is_remote = false;          ///< kNotify, kWait: between hosts
   Rank peer = -1;                  ///< kSend, kNotify
-  std::uint32_t event = kNoEvent;  ///< kSend, kNotify, kWait; kBarrier: its number in the rank
+  std::uint32_t event = kNone;     ///< kSend, kNotify, kWait; kBarrier: its number in the rank
+  std::uint32_t channel = kNone;   ///< kSend, kNotify between hosts
   std::uint64_t length = 0;        ///< elements over all rounds
   double seconds = 0;              ///< of the processor, in each round
   double seconds_per_element = 0;  ///< in addition
   double bytes_per_element = 0;    ///< kSend: sent; kWork: read and written in memory
+  bool operator==(const Op&) const = default;
 };
 
-struct Program {
-  std::vector<std::vector<Op>> lanes;
-  std::uint64_t slice = 1;  ///< elements of a chunk in each round but the last
+using Lane = std::vector<Op>;
+using Program = std::vector<Lane>;
+
+/// Elements of a step in a round.
+inline std::uint64_t elements_of(const Op& op, std::uint64_t slice, std::uint64_t round) {
+  const std::uint64_t done = round * slice;
+  return op.length <= done ? 0 : std::min(op.length - done, slice);
+}
+
+/// Between ranks of different hosts.
+struct Channel {
+  Rank from = 0, to = 0;
+};
+
+/// The programs of the first ranks, of which each stands for others: rank r does as rank r modulo their number, with
+/// all ranks shifted by as many. Usually they are all ranks.
+struct Programs {
+  std::vector<Program> programs;  ///< by rank
+  int ranks = 0;                  ///< all of them
+  std::uint32_t events = 0;       ///< numbered from 0; those of the first ranks
+  std::vector<Channel> channels;  ///< by number, those that begin at the first ranks
+  std::uint64_t slice = 1;        ///< elements of a chunk in each round but the last
   std::uint64_t rounds = 1;
   std::uint32_t depth = 1;        ///< rounds that may be in flight, see plan.hpp
   bool waits_for_rounds = false;  ///< a rank waits until all ranks have completed the round `depth` before
 };
 
-/// Elements of a step in a round.
-inline std::uint64_t elements_of(const Program& program, const Op& op, std::uint64_t round) {
-  const std::uint64_t done = round * program.slice;
-  return op.length <= done ? 0 : std::min(op.length - done, program.slice);
-}
-
-struct Programs {
-  std::vector<Program> programs;  ///< by rank
-  std::uint32_t events = 0;       ///< events are numbered from 0
+/// A call, as the executor gets it.
+struct Call {
+  exec::RequestRecord request;
+  std::size_t slot_bytes = 0;  ///< the scratch of a round
 };
 
-/// Prepares the programs of all ranks. `slot_bytes`: the scratch of a round, as for exec::lower(), whose errors this
-/// has.
-Result<Programs> programs_of(const plan::Plan& plan, const exec::RequestRecord& request, std::size_t slot_bytes,
-                             const Machine& machine, const topology::Topology& topology);
+/// Prepares the programs of all ranks of a plan. Errors: those of exec::rounds_of().
+Result<Programs> programs_of(const plan::Plan& plan, const Call& call, const Machine& machine,
+                             const topology::Topology& topology);
+
+/// The same for an algorithm. With `may_fold`, only the programs of the ranks of symmetric_hosts(), if those of all
+/// other ranks are found to be the same. Costs the time to make all programs, but not their memory.
+Result<Programs> programs_of(const plan::AlgorithmEntry& algorithm, const Call& call, const Machine& machine,
+                             const topology::Topology& topology, bool may_fold);
 
 }  // namespace accord::sim

@@ -13,6 +13,7 @@
 #include "cli/plan/commands.hpp"
 #include "cli/sim/commands.hpp"
 #include "plan/selector.hpp"
+#include "plan/step_rules.hpp"
 #include "sim/plan_run.hpp"
 
 namespace accord::cli {
@@ -20,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostRanks = 16384;
+constexpr int kMostRanks = plan::kMaxSize;
 constexpr std::size_t kShownLinks = 5;
 
 struct SimRunOptions {
@@ -31,11 +32,15 @@ struct SimRunOptions {
   Rank root = 0;
   std::string algorithm;
   std::string select;
+  std::string links = "fair";
+  bool folds = true;
   bool as_json = false;
 };
 
 struct SimulatedCall {
-  plan::Plan plan;
+  Collective collective = Collective::kBarrier;
+  std::string algorithm;
+  int ranks = 1;
   PlanCall call;
   sim::Machine machine;
   int hosts = 1;
@@ -56,23 +61,28 @@ Result<plan::Choice> choose(const SimRunOptions& options, Collective collective,
 
 Result<SimulatedCall> simulate(const SimRunOptions& options) {
   SimulatedCall result;
-  ACCORD_ASSIGN_OR_RETURN(const Collective collective, collective_from_string(options.collective));
-  ACCORD_ASSIGN_OR_RETURN(result.call, read_plan_call(options.call, collective));
+  result.ranks = options.ranks;
+  ACCORD_ASSIGN_OR_RETURN(result.collective, collective_from_string(options.collective));
+  ACCORD_ASSIGN_OR_RETURN(result.call, read_plan_call(options.call, result.collective));
   ACCORD_ASSIGN_OR_RETURN(result.machine, sim::read_machine(options.machine));
   ACCORD_ASSIGN_OR_RETURN(const topology::Topology topology, sim::topology_of(result.machine, options.ranks));
   result.hosts = topology.host_count();
-  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, choose(options, collective, result.call, topology));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, choose(options, result.collective, result.call, topology));
   if (result.hosts > 1 && !choice.algorithm->spans_hosts)
     return Status(StatusCode::kInvalidArgument, fmt::format("{} runs inside one host only", choice.algorithm->name));
-  ACCORD_ASSIGN_OR_RETURN(
-      result.plan, plan::make_plan(*choice.algorithm, topology, {.collective = collective, .root = options.root}));
-  const std::size_t slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : GroupHints().slot_bytes;
-  const exec::RequestRecord request{.collective = collective,
-                                    .dtype = result.call.dtype,
-                                    .op = result.call.op,
-                                    .root = options.root,
-                                    .count = result.call.bytes / size_of(result.call.dtype)};
-  ACCORD_ASSIGN_OR_RETURN(result.times, sim::run_plan(result.plan, request, slot_bytes, result.machine, topology));
+  result.algorithm = choice.algorithm->name;
+  ACCORD_RETURN_IF_ERROR(config().status());
+  const sim::Call call{.request = {.collective = result.collective,
+                                   .dtype = result.call.dtype,
+                                   .op = result.call.op,
+                                   .root = options.root,
+                                   .count = result.call.bytes / size_of(result.call.dtype)},
+                       .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : config()->hints.slot_bytes};
+  ACCORD_ASSIGN_OR_RETURN(const sim::Programs programs,
+                          sim::programs_of(*choice.algorithm, call, result.machine, topology, options.folds));
+  ACCORD_ASSIGN_OR_RETURN(result.times,
+                          sim::run_programs(programs, result.machine, topology,
+                                            options.links == "fair" ? sim::Sharing::kFair : sim::Sharing::kQueues));
   return result;
 }
 
@@ -98,13 +108,14 @@ void print_json(const SimulatedCall& result) {
     links.push_back({{"link", result.times.links[link].name},
                      {"bytes", result.times.link_bytes[link]},
                      {"used", part_used(result, link)}});
-  const Json answer = {{"collective", to_string(result.plan.collective)},
-                       {"algorithm", result.plan.name},
+  const Json answer = {{"collective", to_string(result.collective)},
+                       {"algorithm", result.algorithm},
                        {"bytes", result.call.bytes},
                        {"dtype", to_string(result.call.dtype)},
-                       {"ranks", result.plan.size},
+                       {"ranks", result.ranks},
                        {"hosts", result.hosts},
                        {"seconds", result.times.seconds},
+                       {"simulated_ranks", result.times.simulated_ranks},
                        {"operations", result.times.operations},
                        {"by_rank", std::move(ranks)},
                        {"links", std::move(links)}};
@@ -116,8 +127,8 @@ void print_text(const SimulatedCall& result) {
   const std::string hosts =
       result.hosts == 1 ? "one host"
                         : fmt::format("{} hosts ({})", result.hosts, sim::to_string(result.machine.network.shape));
-  fmt::print("{} of {} by {}, {} ranks on {}: {}", to_string(result.plan.collective), bytes_text(result.call.bytes),
-             result.plan.name, result.plan.size, hosts, time_text(times.seconds));
+  fmt::print("{} of {} by {}, {} ranks on {}: {}", to_string(result.collective), bytes_text(result.call.bytes),
+             result.algorithm, result.ranks, hosts, time_text(times.seconds));
   if (result.call.bytes > 0) fmt::print(", {:.3g} GB/s", static_cast<double>(result.call.bytes) / times.seconds / 1e9);
   fmt::print("\n");
   const auto most = [&](double sim::RankTimes::*field) {
@@ -163,6 +174,11 @@ void add_sim_run(CLI::App& sim, Action& chosen) {
   command->add_option("--algorithm", options->algorithm, "The algorithm [the one that the table selects]");
   command->add_option("--select", options->select, "Rows of a selection table, after the default ones")
       ->excludes("--algorithm");
+  command
+      ->add_option("--links", options->links, "How messages share links: fair, or queues, which is faster to simulate")
+      ->check(CLI::IsMember({"fair", "queues"}))
+      ->capture_default_str();
+  command->add_flag("!--no-fold", options->folds, "Simulate all ranks, also those that do the same as others");
   command->add_option("--root", options->root, "The root, for a collective that has one")->capture_default_str();
   add_plan_call(*command, options->call);
   command->add_flag("--json", options->as_json, "Print JSON");

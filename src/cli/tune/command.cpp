@@ -23,8 +23,10 @@
 #include "cli/interrupt.hpp"
 #include "cli/tune/candidates.hpp"
 #include "cli/tune/kept_results.hpp"
+#include "cli/tune/simulated.hpp"
 #include "cli/tune/winners.hpp"
 #include "comm/internal.hpp"
+#include "plan/step_rules.hpp"
 #include "plan/tuning.hpp"
 #include "topology/processor.hpp"
 #include "topology/topology.hpp"
@@ -34,6 +36,7 @@ namespace {
 
 constexpr double kRaceCutoff = 1.5;  // times the best, after the survey
 constexpr std::size_t kMaxFinalists = 4;
+constexpr int kMostRanksHere = 1024;
 
 struct TuneOptions {
   std::vector<std::string> collectives;
@@ -44,6 +47,7 @@ struct TuneOptions {
   double seconds = 0.1;
   bool quick = false;
   bool fresh = false;
+  std::string machine;  // simulate it
 };
 
 // The same options, parsed and checked.
@@ -79,9 +83,16 @@ Result<std::vector<const BenchOperation*>> operations_of(const TuneOptions& opti
   return operations;
 }
 
+Status check_ranks(const TuneOptions& options) {
+  if (options.ranks <= kMostRanksHere || !options.machine.empty()) return {};
+  return {StatusCode::kInvalidArgument, fmt::format("--ranks: {} ranks are more than the {} that can be started here",
+                                                    options.ranks, kMostRanksHere)};
+}
+
 // REQUIRES: this process is not yet bound to a share of the cores.
 Result<Task> task_of(const TuneOptions& options) {
   Task task;
+  ACCORD_RETURN_IF_ERROR(check_ranks(options));
   ACCORD_RETURN_IF_ERROR(config().status());
   if (!config()->select.empty())
     return Status(StatusCode::kInvalidArgument, "tuning starts from the default selection; unset ACCORD_SELECT");
@@ -108,6 +119,29 @@ Result<Task> task_of(const TuneOptions& options) {
   task.effort = fmt::format("{} s", task.race_effort.seconds);
   task.fresh = options.fresh;
   return task;
+}
+
+void show_progress(const BenchOperation& operation, std::size_t bytes) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r\033[K{} of {} ...", operation.name, bytes_text(bytes));
+}
+
+// Prints the rules of a collective, and returns them.
+std::string show_rules(const BenchOperation& operation, const std::string& conditions,
+                       const std::vector<TunedPoint>& points) {
+  std::string rules = rules_text(operation.collective, conditions, ranges_of(points));
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  fmt::print("{}", rules);
+  std::fflush(stdout);
+  return rules;
+}
+
+Status write_table(const Task& task, const std::string& rules) {
+  const std::string text = plan::tuning_head(task.facts) + rules + std::string(plan::tuning_end());
+  ACCORD_RETURN_IF_ERROR(plan::parse_tuning(text).status().with_context("the resulting table"));
+  ACCORD_RETURN_IF_ERROR(write_file(task.output, text));
+  fmt::print("written to {0}; ACCORD_SELECT=@{0} uses it\n", task.output);
+  return {};
 }
 
 // Tunes one collective after the other, each at one size after the other.
@@ -230,18 +264,13 @@ class Tuner {
   }
 
   void progress(const BenchOperation& operation, std::size_t bytes) const {
-    if (!is_printer_ || isatty(STDERR_FILENO) == 0) return;
-    fmt::print(stderr, "\r\033[K{} of {} ...", operation.name, bytes_text(bytes));
+    if (is_printer_) show_progress(operation, bytes);
   }
 
   void print_rules(const BenchOperation& operation, const std::vector<TunedPoint>& points) {
     const std::string conditions = fmt::format("[ranks={}-{},oversubscribed={},registered=no]", ranks_.size(),
                                                ranks_.size(), ranks_.size() > task_.facts.cores ? "yes" : "no");
-    const std::string rules = rules_text(operation.collective, conditions, ranges_of(points));
-    rules_ += rules;
-    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
-    fmt::print("{}", rules);
-    std::fflush(stdout);
+    rules_ += show_rules(operation, conditions, points);
   }
 
   const CommandRanks& ranks_;
@@ -285,17 +314,40 @@ Result<int> tune(const TuneOptions& options, Task task) {
   if (!*done) report_interrupted();
   if (!is_printer) return kSuccess;
   if (!*done) return kInterrupted;
-  const std::string text = plan::tuning_head(task.facts) + tuner.rules() + std::string(plan::tuning_end());
-  ACCORD_RETURN_IF_ERROR(plan::parse_tuning(text).status().with_context("the resulting table"));
-  ACCORD_RETURN_IF_ERROR(write_file(task.output, text));
+  ACCORD_RETURN_IF_ERROR(write_table(task, tuner.rules()));
   tuner.finish();
-  fmt::print("written to {0}; ACCORD_SELECT=@{0} uses it\n", task.output);
+  return kSuccess;
+}
+
+// Returns the exit code.
+Result<int> tune_simulated(const TuneOptions& options, Task task) {
+  ACCORD_RETURN_IF_ERROR(check_writable(task.output));
+  ACCORD_ASSIGN_OR_RETURN(const sim::Machine machine, sim::read_machine(options.machine));
+  const int ranks = options.ranks > 0 ? options.ranks : machine.host.ranks;
+  ACCORD_ASSIGN_OR_RETURN(const topology::Topology topology, sim::topology_of(machine, ranks));
+  task.facts.processor = plan::kSimulatedProcessor;
+  task.facts.cores = machine.host.ranks;
+  task.facts.ranks = ranks;
+  const std::string conditions =
+      fmt::format("[ranks={0}-{0},hosts={1}-{1},oversubscribed=no,registered=no]", ranks, topology.host_count());
+  std::string rules;
+  for (const BenchOperation* operation : task.operations) {
+    const bool sized = operation->collective != Collective::kBarrier;
+    ACCORD_ASSIGN_OR_RETURN(
+        const std::vector<TunedPoint> points,
+        simulated_points(operation->collective, sized ? task.sizes : std::vector<std::size_t>{0}, machine, topology,
+                         [&](std::size_t bytes) { show_progress(*operation, bytes); }));
+    rules += show_rules(*operation, conditions, points);
+  }
+  ACCORD_RETURN_IF_ERROR(write_table(task, rules));
   return kSuccess;
 }
 
 int run(const TuneOptions& options) {
   const Result<Task> task = task_of(options);
-  const Result<int> code = task.ok() ? tune(options, *task) : Result<int>(task.status());
+  const Result<int> code = !task.ok()                ? Result<int>(task.status())
+                           : options.machine.empty() ? tune(options, *task)
+                                                     : tune_simulated(options, *task);
   if (code.ok()) return *code;
   const bool is_usage_error = code.status().code() == StatusCode::kInvalidArgument;
   fmt::print(stderr, "accord tune: {}\n", is_usage_error ? code.status().message() : code.status().to_string());
@@ -310,13 +362,17 @@ void add_tune(CLI::App& app, Action& chosen) {
   const auto options = std::make_shared<TuneOptions>();
   command->add_option("collectives", options->collectives, "Collectives to tune [all]");
   command->add_option("-n,--ranks", options->ranks, "Ranks to start here; under a launcher, its ranks are used [2]")
-      ->check(CLI::Range(2, 1024));
+      ->check(CLI::Range(2, plan::kMaxSize));
   command->add_option("-o,--output", options->output, "The table's file")->type_name("FILE")->capture_default_str();
   command->add_option("--min", options->min_size, "Smallest size to measure")->capture_default_str();
   command->add_option("--max", options->max_size, "Largest size to measure")->capture_default_str();
   command->add_option("--seconds", options->seconds, "Time for each candidate at each size")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();
+  command
+      ->add_option("--sim", options->machine,
+                   "Simulate the machine that this file describes, instead of measuring (docs/simulation.md)")
+      ->type_name("FILE");
   command->add_flag("--quick", options->quick, "Fewer sizes, a quarter of the time");
   command->add_flag("--fresh", options->fresh, "Discard what an interrupted run has measured");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -51,6 +51,12 @@ int HostColumns::column_of(Rank rank) const {
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
+std::vector<int> HostColumns::senders_to(int host) const {
+  std::vector<int> senders;
+  for (int step = 1; step < hosts(); ++step) senders.push_back((host + hosts() - step) % hosts());
+  return senders;
+}
+
 bool HostColumns::has_single() const {
   for (int host = 0; host < hosts(); ++host)
     if (is_single(host)) return true;

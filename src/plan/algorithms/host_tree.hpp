@@ -1,6 +1,8 @@
 #pragma once
 // Relates the ranks to their hosts, and the canonical tree to the hosts.
 
+#include <vector>
+
 #include "plan/builder.hpp"
 #include "topology/topology.hpp"
 
@@ -31,6 +33,9 @@ class HostColumns {
   }
   /// The first of the columns that `rank` leads on its host.
   int column_of(Rank rank) const;
+
+  /// The other hosts in the order in which their data reach `host`, if each host sends to the next ones in turn.
+  std::vector<int> senders_to(int host) const;
 
   /// A host with one rank has no sum of its own and uses its input instead.
   bool is_single(int host) const { return topology_.ranks_of_host(host).size() == 1; }

@@ -188,7 +188,7 @@ Status check_programs(const Plan& plan) {
   const auto invalid = [&](std::string problem) {
     return Status(StatusCode::kInvalidArgument, fmt::format("{}: {}", to_string(plan), problem));
   };
-  if (const Status status = check_shape(plan); !status.ok()) return invalid(status.message());
+  if (const Status status = check_whole_shape(plan); !status.ok()) return invalid(status.message());
   if (plan.programs.size() != static_cast<std::size_t>(plan.size)) {
     return invalid(fmt::format("has programs for {} of its ranks", plan.programs.size()));
   }

@@ -254,6 +254,7 @@ def load_parts(comm, path, x):
     )
 
 
+@pytest.mark.slow
 def test_each_rank_exports_its_part_into_one_package(torch_ranks, fresh_ranks, tmp_path):
     (x, whole, expected, error), (_, _, expected_1, error_1) = torch_ranks(2).run(export_parts, str(tmp_path))
     assert "there is no directory" in error

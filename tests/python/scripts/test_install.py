@@ -114,6 +114,7 @@ def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_pa
     assert reduced == c_functions(run("nm", "-D", "--defined-only", library))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere kernels have one instruction set")
 def test_kernels_are_compiled_only_for_this_machine_on_request(tmp_path):
     def sets(build: Path) -> set[str]:

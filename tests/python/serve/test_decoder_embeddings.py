@@ -127,9 +127,9 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, 
 @pytest.mark.parametrize(
     ("post_processor", "begins"),
     [
-        (None, False),
-        (BYTES, False),
-        (TEMPLATE, True),
+        pytest.param(None, False, marks=pytest.mark.slow),
+        pytest.param(BYTES, False, marks=pytest.mark.slow),
+        pytest.param(TEMPLATE, True, marks=pytest.mark.slow),
         ({"type": "Sequence", "processors": [BYTES, TEMPLATE]}, True),
     ],
     ids=["none", "bytes", "template", "sequence"],

@@ -10,6 +10,7 @@ import pytest
 from accord_command import wait_until
 from pydantic import BaseModel, Field
 from served_model import make_endless, served
+from tiers import mostly_slow
 
 openai = pytest.importorskip("openai")
 jsonschema = pytest.importorskip("jsonschema")
@@ -186,7 +187,7 @@ def test_a_model_without_stop_token_is_a_400(endless):
             client.chat.completions.create(model=server.name, messages=MESSAGES, response_format=FORMAT)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", mostly_slow([0, 1], 0))
 def test_answers_continue_in_their_grammar_after_a_rank_was_killed(text_model, tmp_path, rank):
     package = make_endless(text_model, tmp_path, stop_token=2)
     # Each word fixes the next one, so that a matcher in a wrong state would be noticed.

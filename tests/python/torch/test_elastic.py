@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 import torch
 from accord_command import ROOT, accord, program_environment, python_file
 
@@ -86,6 +87,7 @@ def test_training_with_kills_ends_as_without(tmp_path):
         torch.testing.assert_close(found, expected(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_with_the_last_rank(tmp_path):
     weights, sizes = run(tmp_path, ["--elastic", "1:3", "--max-restarts", 0], 1, ["0:10", "2:10"])
     assert (sizes[0], sizes[-1]) == (3, 1)
@@ -131,6 +133,7 @@ def test_a_mistake_of_the_program_is_not_repeated(tmp_path):
     assert "Mismatch" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_second_job_of_one_group_is_refused(tmp_path):
     program = python_file(tmp_path, REPEATED % 3)
     result = accord("run", "--elastic", "2:2", "--max-restarts", 0, program, timeout=100, env=program_environment())

@@ -77,6 +77,7 @@ def test_ranks_of_both_backends_are_killed_and_go_on_or_the_reason_is_printed(tm
     assert values["kill to next step, median"]["accord"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(torch.distributed, "_reconfigure"),
     reason=f"torch {torch.__version__} has no dist._reconfigure (2.14 has)",

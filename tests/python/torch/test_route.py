@@ -133,6 +133,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_groups_of_a_mesh_have_the_backend_name_that_the_program_requested(tmp_path):
     program = python_file(tmp_path, WITH_A_MESH)
     result = accord("run", "--route", "-n", 2, program, env=program_environment(), timeout=120)
@@ -309,6 +310,7 @@ assert other.wait(60) == 0
 """
 
 
+@pytest.mark.slow
 def test_a_group_with_ranks_of_another_job_does_not_use_the_default_group(tmp_path):
     program = python_file(tmp_path, WITH_FOREIGN_RANKS)
     result = accord("run", "-n", 2, program, env=program_environment(), timeout=120)

@@ -30,5 +30,18 @@ TEST(Lowering, window_plans_serve_other_buffers_exactly_if_they_only_read) {
   EXPECT_GT(others, 0);
 }
 
+TEST(Lowering, refuses_more_ranks_than_operands_can_name) {
+  const auto entry = plan::algorithm_by_name(Collective::kBarrier, "dissemination").value();
+  const auto code_for = [&](int ranks) {
+    const topology::Topology topology = topology::Topology::uniform(ranks);
+    const plan::Plan plan = entry->make(topology, {.collective = Collective::kBarrier, .only_rank = 0}).value();
+    const DomainLayout layout{.members = ranks, .signals = plan.signals, .slot_bytes = 1 << 16};
+    return lower(plan, 0, layout, 1 << 16, {.collective = Collective::kBarrier}).status().code();
+  };
+  EXPECT_LT(Operand::bases(Operand::kMaxMembers), 1 << 16);
+  EXPECT_EQ(code_for(Operand::kMaxMembers), StatusCode::kOk);
+  EXPECT_EQ(code_for(Operand::kMaxMembers + 1), StatusCode::kUnsupported);
+}
+
 }  // namespace
 }  // namespace accord::exec

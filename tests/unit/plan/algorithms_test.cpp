@@ -114,6 +114,33 @@ TEST_P(EverySize, a_rank_that_builds_only_its_own_program_gets_the_same_program_
   }
 }
 
+TEST(Algorithms, build_the_programs_of_several_ranks_at_once) {
+  const auto entry = algorithm_by_name(Collective::kBarrier, "dissemination");
+  ASSERT_TRUE(entry.ok());
+  const Plan whole = whole_plan(**entry, 7, 0);
+  const auto topology = topology::Topology::uniform(7);
+  const Result<Plan> part =
+      make_plan(**entry, topology, {.collective = Collective::kBarrier, .only_rank = 2, .rank_count = 3});
+  ASSERT_TRUE(part.ok()) << part.status().to_string();
+  for (std::size_t rank = 0; rank < 7; ++rank) {
+    const bool is_requested = rank >= 2 && rank < 5;
+    EXPECT_EQ(part->programs[rank], is_requested ? whole.programs[rank] : Program());
+  }
+  const Result<Plan> beyond =
+      make_plan(**entry, topology, {.collective = Collective::kBarrier, .only_rank = 5, .rank_count = 3});
+  EXPECT_EQ(beyond.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(beyond.status().message(), HasSubstr("there is no rank 7, only ranks 0-6"));
+}
+
+TEST(Algorithms, have_a_limit_of_chunks_for_whole_plans_only) {
+  const auto entry = algorithm_by_name(Collective::kAllGather, "direct");
+  ASSERT_TRUE(entry.ok());
+  const auto topology = topology::Topology::uniform(3000);
+  EXPECT_THAT(make_plan(**entry, topology, {.collective = Collective::kAllGather}).status().message(),
+              HasSubstr("on each of 3000 ranks are more than"));
+  EXPECT_TRUE(make_plan(**entry, topology, {.collective = Collective::kAllGather, .only_rank = 9}).ok());
+}
+
 TEST_P(SmallSizes, one_slice_may_be_many_rounds_that_overlap) {
   std::mt19937 random(11);
   for (const Plan& plan : all_plans(GetParam())) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -10,52 +11,91 @@ namespace accord::sim {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+/// Flows, each with a route of its own.
+class FlowsForTests : public Flows {
+ public:
+  using Flows::Flows;
+  FlowId start_on(double now, double bytes, const Ids& links, double limit = kUnlimited) {
+    if (limit != kUnlimited) return start_limited(now, bytes, links, limit);
+    return start(now, bytes, add_route(links));
+  }
+};
 
 TEST(Flows, that_share_a_link_get_equal_parts_until_one_ends) {
-  Flows flows({1.0});
-  const FlowId small = flows.start(0, 1, Ids{0});
-  const FlowId large = flows.start(0, 3, Ids{0});
-  EXPECT_DOUBLE_EQ(flows.next_end(), 2);
-  EXPECT_EQ(flows.end_next(), small);
-  EXPECT_DOUBLE_EQ(flows.next_end(), 4);
-  EXPECT_EQ(flows.end_next(), large);
-  EXPECT_EQ(flows.next_end(), std::numeric_limits<double>::infinity());
+  FlowsForTests flows({1.0});
+  const FlowId small = flows.start_on(0, 1, Ids{0});
+  const FlowId large = flows.start_on(0, 3, Ids{0});
+  EXPECT_DOUBLE_EQ(flows.next_event(), 2);
+  EXPECT_EQ(flows.advance(), small);
+  EXPECT_DOUBLE_EQ(flows.next_event(), 4);
+  EXPECT_EQ(flows.advance(), large);
+  EXPECT_EQ(flows.next_event(), std::numeric_limits<double>::infinity());
   EXPECT_DOUBLE_EQ(flows.carried()[0], 4);
 }
 
 TEST(Flows, over_two_links_leave_to_others_what_they_cannot_use) {
-  Flows flows({1.0, 2.0});
-  const FlowId both = flows.start(0, 8, Ids{0, 1});
-  const FlowId first = flows.start(0, 8, Ids{0});
-  const FlowId second = flows.start(0, 8, Ids{1});
-  EXPECT_GT(flows.next_end(), 0);
+  FlowsForTests flows({1.0, 2.0});
+  const FlowId both = flows.start_on(0, 8, Ids{0, 1});
+  const FlowId first = flows.start_on(0, 8, Ids{0});
+  const FlowId second = flows.start_on(0, 8, Ids{1});
+  EXPECT_GT(flows.next_event(), 0);
   EXPECT_DOUBLE_EQ(flows.rate(both), 0.5);
   EXPECT_DOUBLE_EQ(flows.rate(first), 0.5);
   EXPECT_DOUBLE_EQ(flows.rate(second), 1.5);
 }
 
 TEST(Flows, with_a_limit_leave_the_rest) {
-  Flows flows({1.0});
-  flows.start(0, 1, Ids{0}, 0.25);
-  const FlowId other = flows.start(0, 3, Ids{0});
-  EXPECT_DOUBLE_EQ(flows.next_end(), 4);  // both
+  FlowsForTests flows({1.0});
+  flows.start_on(0, 1, Ids{0}, 0.25);
+  const FlowId other = flows.start_on(0, 3, Ids{0});
+  EXPECT_DOUBLE_EQ(flows.next_event(), 4);  // both
   EXPECT_DOUBLE_EQ(flows.rate(other), 0.75);
 }
 
 TEST(Flows, that_start_later_slow_down_those_under_way) {
-  Flows flows({2.0});
-  flows.start(0, 4, Ids{0});
-  EXPECT_DOUBLE_EQ(flows.next_end(), 2);
-  flows.start(1, 4, Ids{0});
-  EXPECT_DOUBLE_EQ(flows.next_end(), 3);  // 2 bytes are left at 1
-  flows.end_next();
-  EXPECT_DOUBLE_EQ(flows.next_end(), 4);
+  FlowsForTests flows({2.0});
+  flows.start_on(0, 4, Ids{0});
+  EXPECT_DOUBLE_EQ(flows.next_event(), 2);
+  flows.start_on(1, 4, Ids{0});
+  EXPECT_DOUBLE_EQ(flows.next_event(), 3);  // 2 bytes are left at 1
+  flows.advance();
+  EXPECT_DOUBLE_EQ(flows.next_event(), 4);
+}
+
+TEST(Flows, of_one_route_share_its_rate_and_end_by_their_bytes) {
+  FlowsForTests flows({1.0, 1.0});
+  const RouteId route = flows.add_route(Ids{0});
+  const FlowId first = flows.start(0, 2, route);
+  EXPECT_DOUBLE_EQ(flows.next_event(), 2);
+  const FlowId second = flows.start(1, 0.25, route);
+  EXPECT_DOUBLE_EQ(flows.next_event(), 1.5);
+  EXPECT_EQ(flows.advance(), second);
+  EXPECT_DOUBLE_EQ(flows.next_event(), 2.25);
+  EXPECT_EQ(flows.advance(), first);
+  flows.start(5, 1, route);
+  flows.start(5, 1, route);
+  EXPECT_DOUBLE_EQ(flows.next_event(), 7);
+  flows.advance();
+  EXPECT_DOUBLE_EQ(flows.next_event(), 7);
+  flows.advance();
+  EXPECT_EQ(flows.next_event(), kUnlimited);
+}
+
+// Two links that look the same, each of which has a flow on its way in and one on its way out.
+TEST(Flows, over_a_link_twice_use_it_twice) {
+  FlowsForTests flows({1.0});
+  flows.start_on(0, 1, Ids{0, 0});
+  EXPECT_DOUBLE_EQ(flows.next_event(), 2);
+  flows.start_on(0, 1, Ids{0});
+  EXPECT_DOUBLE_EQ(flows.next_event(), 3);
 }
 
 TEST(Flows, without_links_have_their_limit) {
-  Flows flows({});
-  flows.start(1, 6, Ids{}, 2);
-  EXPECT_DOUBLE_EQ(flows.next_end(), 4);
+  FlowsForTests flows(std::vector<double>{});
+  flows.start_on(1, 6, Ids{}, 2);
+  EXPECT_DOUBLE_EQ(flows.next_event(), 4);
 }
 
 // Each flow has a link that is full and on which no flow is faster.
@@ -65,7 +105,7 @@ TEST(Flows, of_random_networks_are_max_min_fair) {
   for (int trial = 0; trial < 300; ++trial) {
     std::vector<double> capacities(static_cast<std::size_t>(1 + below(6)));
     for (double& one : capacities) one = 1 + below(5);
-    Flows flows(capacities);
+    FlowsForTests flows(capacities);
     std::vector<Ids> routes;
     std::vector<FlowId> ids;
     const int count = 1 + below(8);
@@ -74,11 +114,11 @@ TEST(Flows, of_random_networks_are_max_min_fair) {
       for (std::size_t link = 0; link < capacities.size(); ++link)
         if (below(2) == 0) route.push_back(static_cast<std::int32_t>(link));
       if (route.empty()) route.push_back(0);
-      ids.push_back(flows.start(0, 1000, route));
+      ids.push_back(flows.start_on(0, 1000, route));
       routes.push_back(route);
-      if (below(2) == 0) flows.next_end();  // rates in between must not matter
+      if (below(2) == 0) flows.next_event();  // rates in between must not matter
     }
-    flows.next_end();
+    flows.next_event();
     std::vector<double> used(capacities.size()), fastest(capacities.size());
     for (std::size_t i = 0; i < ids.size(); ++i)
       for (const std::int32_t link : routes[i]) {

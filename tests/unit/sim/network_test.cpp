@@ -69,5 +69,42 @@ TEST(Networks, of_a_torus_take_the_shorter_way_round_in_each_dimension) {
   EXPECT_EQ(network.route(0, 0, 2, 0).links.size(), 4U);
 }
 
+// Moving both ends by the same number of hosts moves each link to one for which the same one stands.
+TEST(Networks, look_the_same_to_hosts_that_are_shifted) {
+  NetworkModel torus = model_of(NetworkShape::kTorus);
+  torus.torus = {3, 2, 4};
+  const auto check = [](const NetworkModel& model, int hosts, int expected_period) {
+    const int period = symmetric_hosts(model, hosts);
+    EXPECT_EQ(period, expected_period);
+    const Network network(model, hosts);
+    const auto seen = [&](int from, int to, int nic) {
+      Route route = network.route(from, nic, to, 0);
+      for (LinkId& link : route.links) link = network.representative(link, period);
+      return route;
+    };
+    for (int from = 0; from < hosts; ++from)
+      for (int to = 0; to < hosts; ++to) {
+        if (from == to) continue;
+        const int nic = model.nics - 1;
+        const Route here = seen(from, to, nic);
+        const Route there = seen((from + period) % hosts, (to + period) % hosts, nic);
+        EXPECT_EQ(here.links, there.links) << to_string(model.shape) << ", from " << from << " to " << to;
+        EXPECT_DOUBLE_EQ(here.latency, there.latency);
+        for (const LinkId link : here.links) {
+          EXPECT_EQ(network.representative(link, period), link);
+          EXPECT_EQ(network.links()[static_cast<std::size_t>(link)].bytes_per_second,
+                    network.links()[static_cast<std::size_t>(network.representative(link, period))].bytes_per_second);
+        }
+      }
+  };
+  check(model_of(NetworkShape::kCrossbar, 0, 2), 5, 1);
+  check(model_of(NetworkShape::kFatTree, 3), 12, 3);
+  check(model_of(NetworkShape::kFatTree, 3), 11, 11);
+  check(model_of(NetworkShape::kRailOptimized, 2, 2), 8, 2);
+  check(model_of(NetworkShape::kDragonfly, 2), 10, 2);
+  check(torus, 24, 6);
+  check(torus, 23, 23);
+}
+
 }  // namespace
 }  // namespace accord::sim

@@ -21,7 +21,9 @@ exec::RequestRecord request_of(Collective collective, std::size_t bytes) {
 PlanTimes run(const plan::Plan& plan, std::size_t bytes, const Machine& machine) {
   const Result<topology::Topology> topology = topology_of(machine, plan.size);
   EXPECT_TRUE(topology.ok());
-  Result<PlanTimes> times = run_plan(plan, request_of(plan.collective, bytes), kSlot, machine, *topology);
+  const Result<Programs> programs = programs_of(plan, {request_of(plan.collective, bytes), kSlot}, machine, *topology);
+  EXPECT_TRUE(programs.ok()) << programs.status().message();
+  Result<PlanTimes> times = run_programs(*programs, machine, *topology);
   EXPECT_TRUE(times.ok()) << times.status().message();
   return *std::move(times);
 }
@@ -108,9 +110,11 @@ TEST(PlanRuns, end_for_every_algorithm_between_ranks_of_a_host) {
 
 TEST(PlanRuns, in_which_a_rank_waits_forever_are_an_error_that_names_it) {
   const Machine machine = testing::machine_of(2);
-  std::vector<Program> programs(2);
-  programs[1].lanes = {{{.kind = OpKind::kWait, .event = 0}}};
-  const Result<PlanTimes> times = run_programs(programs, 1, machine, *topology_of(machine, 2), nullptr);
+  Programs programs;
+  programs.programs = {{}, {{{.kind = OpKind::kWait, .event = 0}}}};
+  programs.ranks = 2;
+  programs.events = 1;
+  const Result<PlanTimes> times = run_programs(programs, machine, *topology_of(machine, 2));
   EXPECT_EQ(times.status().code(), StatusCode::kInternal);
   EXPECT_EQ(times.status().message(), "rank 1 waits forever in round 0");
 }

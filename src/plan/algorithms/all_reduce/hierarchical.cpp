@@ -72,11 +72,11 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
       if (tree.leader(column, host) != rank) continue;
       const int block = block_of(column, host);
       std::vector<Chunk> sources;
+      for (const int from : tree.senders_to(host)) plan.on(rank).wait(tree.leader(column, from), ready_id(column));
       for (int from = 0; from < hosts; ++from) {
         if (from == host) {
           sources.push_back(tree.is_single(host) ? input(rank, block) : own_sum(column, host));
         } else {
-          plan.on(rank).wait(tree.leader(column, from), ready_id(column));
           sources.push_back(tree.arrival(rank, from, block_of(column, from), blocks));
         }
       }
@@ -92,8 +92,7 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
     }
     for (int column = 0; column < columns; ++column) {
       if (tree.leader(column, host) != rank) continue;
-      for (int from = 0; from < hosts; ++from)
-        if (from != host) plan.on(rank).wait(tree.leader(column, from), done_id(column));
+      for (const int from : tree.senders_to(host)) plan.on(rank).wait(tree.leader(column, from), done_id(column));
       others([&](Rank peer) { plan.on(rank).signal(peer, done_id(column)); });
     }
     for (int column = 0; column < columns; ++column) {

@@ -55,8 +55,8 @@ Result<Plan> reduce_scatter_hierarchical(const topology::Topology& topology, con
     }
     if (hosts == 1) continue;
     std::vector<Chunk> sums;
+    for (const int from : tree.senders_to(host)) plan.on(rank).wait(leader_of(rank, from), rank);
     for (int from = 0; from < hosts; ++from) {
-      if (from != host) plan.on(rank).wait(leader_of(rank, from), rank);
       const Chunk own = tree.is_single(host) ? input(rank, rank) : own_sum(rank, rank);
       sums.push_back(from == host ? own : tree.arrival(rank, from, from, size));
     }

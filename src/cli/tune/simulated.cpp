@@ -1,0 +1,64 @@
+#include "cli/tune/simulated.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "base/config.hpp"
+#include "base/text.hpp"
+#include "cli/tune/candidates.hpp"
+#include "plan/selector.hpp"
+#include "sim/plan_run.hpp"
+
+namespace accord::cli {
+namespace {
+
+// Nullopt if these ranks cannot run it.
+Result<std::optional<double>> seconds_of(const plan::Choice& choice, std::size_t bytes, const sim::Machine& machine,
+                                         const topology::Topology& topology) {
+  const sim::Call call{.request = {.collective = choice.algorithm->collective,
+                                   .dtype = DType::kFloat32,
+                                   .op = ReduceOp::kSum,
+                                   .count = bytes / size_of(DType::kFloat32)},
+                       .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : config()->hints.slot_bytes};
+  const Result<sim::Programs> programs = sim::programs_of(*choice.algorithm, call, machine, topology, true);
+  if (!programs.ok()) return std::optional<double>();
+  ACCORD_ASSIGN_OR_RETURN(const sim::PlanTimes times,
+                          sim::run_programs(*programs, machine, topology, sim::Sharing::kQueues));
+  return std::optional(times.seconds);
+}
+
+}  // namespace
+
+Result<std::vector<TunedPoint>> simulated_points(Collective collective, const std::vector<std::size_t>& sizes,
+                                                 const sim::Machine& machine, const topology::Topology& topology,
+                                                 const std::function<void(std::size_t bytes)>& announce) {
+  ACCORD_ASSIGN_OR_RETURN(const plan::Selector selector, plan::Selector::create(""));
+  std::vector<TunedPoint> points;
+  for (const std::size_t bytes : sizes) {
+    announce(bytes);
+    TunedPoint point{.bytes = bytes, .timings = {}};
+    const auto add = [&](const std::string& name, const plan::Choice& choice) -> Status {
+      ACCORD_ASSIGN_OR_RETURN(const std::optional<double> seconds, seconds_of(choice, bytes, machine, topology));
+      if (seconds) point.timings.push_back({name, std::string(choice.algorithm->name), {*seconds}});
+      return {};
+    };
+    ACCORD_ASSIGN_OR_RETURN(const plan::Choice chosen,
+                            selector.choose({.collective = collective, .bytes = bytes}, topology));
+    ACCORD_RETURN_IF_ERROR(add("default", chosen));
+    if (point.timings.empty())
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("{} of {} cannot be simulated", chosen.algorithm->name, bytes_text(bytes)));
+    for (const Candidate& candidate : all_candidates(collective)) {
+      const bool is_default = candidate.slot_bytes == 0 && candidate.algorithm == chosen.algorithm;
+      const bool fits = (topology.host_count() == 1 || candidate.algorithm->spans_hosts) &&
+                        (candidate.algorithm->fits == nullptr || candidate.algorithm->fits(topology));
+      if (fits && !is_default && bytes >= candidate.from_bytes)
+        ACCORD_RETURN_IF_ERROR(add(candidate.name, {candidate.algorithm, candidate.slot_bytes}));
+    }
+    points.push_back(std::move(point));
+  }
+  return points;
+}
+
+}  // namespace accord::cli
