@@ -39,11 +39,34 @@ class Reader {
     value = *given;
   }
 
-  /// A positive number of bytes per second, as the seconds of one byte.
-  void rate(std::string_view key, double& seconds_per_byte) {
-    double rate = 0;
-    number(key, rate, 1);
-    if (status_.ok()) seconds_per_byte = 1 / rate;
+  /// A number of bytes per second, or pairs of a size and such a number.
+  void rate(std::string_view key, RateCurve& curve, Need need = Need::kRequired) {
+    const toml::node* node = find(key, need);
+    if (node == nullptr) return;
+    if (!node->is_array()) {
+      double rate = 0;
+      number(key, rate, 1);
+      if (status_.ok()) curve = RateCurve(rate);
+      return;
+    }
+    std::vector<RateCurve::Point> points;
+    for (const toml::node& item : *node->as_array()) {
+      const toml::array* pair = item.as_array();
+      const auto at = [&](std::size_t i) { return pair->get(i)->value<double>().value_or(-1); };
+      if (pair == nullptr || pair->size() != 2 || !(at(0) >= 0) || !(at(1) >= 1) || !std::isfinite(at(0) + at(1)))
+        return fail(key, &item, "expected a size and a rate of at least 1, such as [4096, 50e9]");
+      if (!points.empty() && at(0) <= points.back().bytes) return fail(key, &item, "expected sizes that grow");
+      points.push_back({at(0), at(1)});
+    }
+    if (points.empty()) return fail(key, node, "expected a rate, or a list of sizes and rates");
+    curve = RateCurve(std::move(points));
+  }
+
+  void flag(std::string_view key, bool& value) {
+    const toml::node* node = find(key, Need::kOptional);
+    if (node == nullptr) return;
+    if (!node->is_boolean()) return fail(key, node, "expected true or false");
+    value = node->as_boolean()->get();
   }
 
   void count(std::string_view key, int& value, Need need = Need::kRequired) {
@@ -108,10 +131,15 @@ Status read_host(const toml::table& table, HostModel& host) {
   reader.number("call_seconds", host.call_seconds, 0);
   reader.number("step_seconds", host.times.seconds_per_step, 0);
   reader.number("hop_seconds", host.times.seconds_per_hop, 0);
-  reader.rate("bytes_per_second", host.times.seconds_per_byte_touched);
-  reader.rate("exchanged_bytes_per_second", host.times.seconds_per_byte_exchanged);
-  reader.rate("packet_bytes_per_second", host.times.seconds_per_byte_in_packets);
+  reader.rate("bytes_per_second", host.times.touched);
+  reader.rate("exchanged_bytes_per_second", host.times.exchanged);
+  reader.rate("published_bytes_per_second", host.times.published, Reader::Need::kOptional);
+  reader.rate("packet_bytes_per_second", host.times.packets);
+  reader.rate("read_bytes_per_second", host.times.read, Reader::Need::kOptional);
   reader.number("memory_bytes_per_second", host.memory_bytes_per_second, 1, Reader::Need::kOptional);
+  reader.number("cache_bytes", host.cache_bytes, 0, Reader::Need::kOptional);
+  reader.count("cores", host.cores, Reader::Need::kOptional);
+  reader.number("core_switch_seconds", host.core_switch_seconds, 0, Reader::Need::kOptional);
   return reader.finish();
 }
 
@@ -131,6 +159,7 @@ Status read_network(const toml::table& table, NetworkModel& network) {
   if (network.shape == NetworkShape::kDragonfly)
     reader.number("global_bytes_per_second", network.global_bytes_per_second, 1);
   if (network.shape == NetworkShape::kTorus) reader.counts("torus", network.torus);
+  reader.flag("hosts_share_cores", network.hosts_share_cores);
   return reader.finish();
 }
 
@@ -156,6 +185,12 @@ Status read_tables(const toml::table& file, Machine& machine) {
 }  // namespace
 
 std::string_view to_string(NetworkShape shape) { return kShapes[static_cast<std::size_t>(shape)]; }
+
+int Machine::core_of(Rank rank) const {
+  const int cores = host.cores == 0 ? host.ranks : host.cores;
+  if (has_network && network.hosts_share_cores) return rank % cores;
+  return rank / host.ranks * cores + rank % host.ranks % cores;
+}
 
 Result<Machine> machine_from_toml(std::string_view text) try {
   Machine machine;
@@ -193,13 +228,15 @@ Result<topology::Topology> topology_of(const Machine& machine, int ranks) {
   std::vector<topology::Place> all;
   all.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    const int core = rank % each;
-    all.push_back({.host = fmt::format("host{}", rank / each),
-                   .process = rank + 1,
-                   .cpus = {core},
-                   .numa_nodes = {0},
-                   .cores = 1,
-                   .core_ids = {core}});
+    const int core = machine.core_of(machine.network.hosts_share_cores ? rank : rank % each);
+    topology::Place place{.host = fmt::format("host{}", rank / each),
+                          .process = rank + 1,
+                          .cpus = {core},
+                          .numa_nodes = {0},
+                          .cores = 1,
+                          .core_ids = {core}};
+    if (!machine.host.times.read.points().empty()) place.reader = place.host;
+    all.push_back(std::move(place));
   }
   return topology::Topology(std::move(all));
 }

@@ -9,9 +9,16 @@
 //   step_seconds = 5e-9                    # each step of a plan
 //   hop_seconds = 60e-9                    # until another rank of the host sees a signal or a packet
 //   bytes_per_second = 50e9                # that a rank reads and writes in copies and reductions
-//   exchanged_bytes_per_second = 40e9      # the same for memory of other ranks, in addition
-//   packet_bytes_per_second = 7e9          # the same for packets, in addition
+//   exchanged_bytes_per_second = 40e9      # in addition, for memory of other ranks
+//   published_bytes_per_second = 90e9      # in addition, for what it writes for other ranks; absent: nothing
+//   packet_bytes_per_second = 7e9          # in addition, for packets
+//   read_bytes_per_second = 8e9            # copies by the kernel from other ranks' buffers; absent: there are none
 //   memory_bytes_per_second = 200e9        # of all ranks of the host together; absent: no limit
+//   cache_bytes = 32e6                     # of the host: calls that use less do not count as users of the memory
+//   cores = 4                              # that the ranks share; absent: one for each rank
+//   core_switch_seconds = 1e-6             # until a core that one rank gives up runs another one
+//
+// A rate is a number, or a list such as [[4e3, 90e9], [1e6, 40e9], [64e6, 15e9]] of sizes and rates: see RateCurve.
 //
 //   [network]                              # absent: there is only one host
 //   shape = "fat_tree"                     # or crossbar, rail_optimized, dragonfly, torus
@@ -24,22 +31,37 @@
 //   oversubscription = 1.0                 # fat_tree, rail_optimized: what enters a leaf to what leaves it upwards
 //   global_bytes_per_second = 25e9         # dragonfly: between two groups, in each direction
 //   torus = [4, 4, 4]                      # torus: hosts in each dimension
+//   hosts_share_cores = false              # they are namespaces of one machine, which has `cores` cores
 
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "accord/status.hpp"
-#include "plan/cost.hpp"
+#include "sim/rate_curve.hpp"
 #include "topology/topology.hpp"
 
 namespace accord::sim {
 
+/// Times of elementary operations of one rank.
+struct HostTimes {
+  double seconds_per_hop = 0;
+  double seconds_per_step = 0;
+  RateCurve touched;    ///< by the bytes that the rank uses before it uses the same ones again
+  RateCurve exchanged;  ///< in addition, by the bytes of the step
+  RateCurve published;  ///< in addition, by the bytes of the step
+  RateCurve packets;    ///< in addition, by the bytes of the step
+  RateCurve read;  ///< copies by the kernel from other ranks' buffers, by the bytes of the step; all that they cost
+};
+
 struct HostModel {
   int ranks = 1;
   double call_seconds = 0;
-  plan::MachineTimes times;            ///< of one rank
+  HostTimes times;
   double memory_bytes_per_second = 0;  ///< 0: no limit
+  double cache_bytes = 0;
+  int cores = 0;  ///< 0: one for each rank
+  double core_switch_seconds = 0;
 };
 
 enum class NetworkShape : std::uint8_t {
@@ -62,12 +84,16 @@ struct NetworkModel {
   double oversubscription = 1;
   double global_bytes_per_second = 0;
   std::vector<int> torus;
+  bool hosts_share_cores = false;
 };
 
 struct Machine {
   HostModel host;
   bool has_network = false;
   NetworkModel network;
+
+  /// The core that a rank runs on; cores are numbered over all hosts.
+  int core_of(Rank rank) const;
 };
 
 /// Reads the format above. Fails with kInvalidArgument, which names the key and its line: an unknown key (with the

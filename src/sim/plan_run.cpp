@@ -1,8 +1,10 @@
 // Lanes run in the order of virtual time: an operation begins when its lane is the next event, so whatever others do
-// before it is known. Two things are shared besides links between hosts (messages.hpp):
+// before it is known. Three things are shared besides links between hosts (messages.hpp):
 //
 //   processor  one for each rank, which its lanes use in turn
-//   memory     of a host, as a link over which the bytes of its ranks flow, if the machine limits it
+//   core       of several ranks, if there are fewer cores than ranks: see cores.hpp
+//   memory     of a host, as a link over which the bytes of its ranks that are in no cache flow, if the machine limits
+//              it
 //
 // An event happens once a round. Its place is used again `depth` rounds later, as in the executor.
 #include "sim/plan_run.hpp"
@@ -12,14 +14,18 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <unordered_map>
+#include <numeric>
 
 #include "base/rounding.hpp"
+#include "sim/cores.hpp"
 #include "sim/event_queue.hpp"
 #include "sim/flows.hpp"
+#include "sim/run_state.hpp"
 
 namespace accord::sim {
 namespace {
+
+using namespace run_state;
 
 constexpr double kShortWork = 1e-6;  // seconds below which work is not slowed down by others' use of the memory
 
@@ -35,7 +41,9 @@ class Run {
         memory_(std::vector<double>(has_memory_links_ ? to_size(hosts_) : 0, machine.host.memory_bytes_per_second)),
         messages_(programs, topology, network, machine.network.nics, hosts_, sharing),
         ranks_(programs.programs.size()),
-        slots_(std::min<std::uint64_t>(programs.depth, programs.rounds)) {
+        cores_(machine, programs.programs.size(), count_lanes(programs)),
+        all_rounds_(programs.rounds * programs.calls),
+        slots_(std::min<std::uint64_t>(programs.depth, all_rounds_)) {
     arrivals_.resize(programs.events * slots_);
     rounds_.resize(2 * static_cast<std::size_t>(slots_) + 1);
     for (Rank rank = 0; rank < static_cast<Rank>(ranks_.size()); ++rank) {
@@ -46,7 +54,7 @@ class Run {
   }
 
   Result<PlanTimes> run() {
-    for (Rank rank = 0; rank < static_cast<Rank>(ranks_.size()); ++rank) begin_round(rank, host_.call_seconds);
+    for (Rank rank = 0; rank < static_cast<Rank>(ranks_.size()); ++rank) begin_round(rank, 0);
     while (true) {
       const double lane = ready_.empty() ? std::numeric_limits<double>::infinity() : ready_.top().time;
       const double work = memory_.next_event();
@@ -72,36 +80,11 @@ class Run {
   }
 
  private:
-  static constexpr std::uint32_t kNoLane = 0xffffffff;
-  static constexpr std::uint64_t kNoRound = ~std::uint64_t{0};
+  static std::size_t count_lanes(const Programs& programs) {
+    return std::accumulate(programs.programs.begin(), programs.programs.end(), std::size_t{0},
+                           [](std::size_t sum, const Program& program) { return sum + program.size(); });
+  }
 
-  struct LaneState {
-    Rank rank = 0;
-    const std::vector<Op>* ops = nullptr;
-    std::size_t next = 0;  // operation
-    double time = 0;
-    bool waited = false;  // for the event of the next operation
-  };
-  struct RankState {
-    std::uint32_t first_lane = 0;
-    std::size_t lanes_left = 0;  // of the round
-    std::uint64_t round = 0;
-    double round_end = 0;
-    double processor_free = 0;
-    std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> barriers;  // lanes that have arrived
-  };
-  struct Arrival {
-    std::uint64_t round = kNoRound;
-    double time = 0;
-    std::uint32_t lane = kNoLane;  // which waits for it
-    std::uint64_t lane_round = 0;
-  };
-  struct RoundState {
-    std::uint64_t round = 0;
-    std::size_t completed = 0;  // ranks
-    double time = 0;            // of the last one
-    std::vector<Rank> waiting;  // to begin the round that needs this one
-  };
   const Program& program_of(Rank rank) const { return programs_.programs[to_size(rank)]; }
   RankState& rank_state(Rank rank) { return ranks_[to_size(rank)]; }
   RankTimes& times_of(Rank rank) { return times_.ranks[to_size(rank)]; }
@@ -122,11 +105,13 @@ class Run {
       times_of(rank).waiting += begin - time;
       time = begin;
     }
+    if (state.round % programs_.rounds == 0) time += host_.call_seconds;
     state.lanes_left = program.size();
     for (std::uint32_t lane = 0; lane < program.size(); ++lane) {
       LaneState& one = lanes_[state.first_lane + lane];
       one.next = 0;
       one.time = time;
+      cores_.go_on(rank, state.first_lane + lane);
       ready_.push(time, state.first_lane + lane);
     }
     if (program.empty()) times_of(rank).end = time;
@@ -150,7 +135,7 @@ class Run {
     RoundState& completed = round_state(state.round);
     ++completed.completed;
     completed.time = std::max(completed.time, state.round_end);
-    if (++state.round < programs_.rounds) {
+    if (++state.round < all_rounds_) {
       begin_round(lane.rank, state.round_end);
     } else {
       times_of(lane.rank).end = state.round_end;
@@ -166,10 +151,11 @@ class Run {
   // Runs operations of the lane until one of them waits, or begins later than now.
   void run_lane(std::uint32_t id) {
     LaneState& lane = lanes_[id];
+    if (!cores_.begin(lane.rank, id, now_)) return grant_cores();
     while (lane.next < lane.ops->size()) {
       const Op& op = (*lane.ops)[lane.next];
       RankState& state = rank_state(lane.rank);
-      if (op.kind == OpKind::kWait && !lane.waited && !wait(id, op)) return;
+      if (op.kind == OpKind::kWait && !lane.waited && !wait(id, op)) return stop(id);
       const double begin = std::max(lane.time, state.processor_free);
       if (begin > now_) {
         lane.time = begin;
@@ -179,7 +165,7 @@ class Run {
       ++times_.operations;
       ++lane.next;
       lane.waited = false;
-      const std::uint64_t elements = elements_of(op, programs_.slice, state.round);
+      const std::uint64_t elements = elements_of(op, programs_.slice, state.round % programs_.rounds);
       const double seconds = op.seconds + op.seconds_per_element * static_cast<double>(elements);
       const double bytes = op.bytes_per_element * static_cast<double>(elements);
       if (op.kind == OpKind::kWork && has_memory_links_ && seconds > kShortWork && bytes > 0) {
@@ -199,11 +185,31 @@ class Run {
           break;
         case OpKind::kSend: send(lane, op, bytes); break;
         case OpKind::kBarrier:
-          if (!pass_barrier(id, op.event)) return;
+          if (!pass_barrier(id, op.event)) return stop(id);
           break;
       }
     }
     end_lane(lane);
+    cores_.stop(lane.rank, id);
+    release_core(lane.rank);
+  }
+
+  // The lane waits.
+  void stop(std::uint32_t id) {
+    cores_.stop(lanes_[id].rank, id);
+    release_core(lanes_[id].rank);
+  }
+
+  void release_core(Rank rank) {
+    cores_.release_if_idle(rank, std::max(now_, rank_state(rank).processor_free));
+    grant_cores();
+  }
+
+  void grant_cores() {
+    for (const auto& [lane, time] : cores_.granted()) {
+      lanes_[lane].time = std::max(lanes_[lane].time, time);
+      ready_.push(lanes_[lane].time, lane);
+    }
   }
 
   void use_processor(LaneState& lane, double seconds) {
@@ -294,7 +300,7 @@ class Run {
 
   Status check_ended() const {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-      if (!programs_.programs[rank].empty() && ranks_[rank].round < programs_.rounds)
+      if (!programs_.programs[rank].empty() && ranks_[rank].round < all_rounds_)
         return {StatusCode::kInternal, fmt::format("rank {} waits forever in round {}", rank, ranks_[rank].round)};
     return {};
   }
@@ -310,6 +316,8 @@ class Run {
   EventQueue<std::uint32_t> ready_;  // lanes
   std::vector<LaneState> lanes_;
   std::vector<RankState> ranks_;
+  Cores cores_;
+  std::uint64_t all_rounds_;  // of all calls
   std::uint64_t slots_;
   std::vector<Arrival> arrivals_;
   std::vector<RoundState> rounds_;      // those of the slowest rank's gate to those of the fastest rank

@@ -1,6 +1,9 @@
 // Lengths, slices and rounds are those with which the executor would run the plan.
 #include "sim/program.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <span>
@@ -10,6 +13,7 @@
 #include "exec/rounds.hpp"
 #include "exec/window_layout.hpp"
 #include "sim/network.hpp"
+#include "sim/step_costs.hpp"
 
 namespace accord::sim {
 namespace {
@@ -65,21 +69,22 @@ class Numbers {
 // Translates the steps of one rank, shifted so that it is one of the first.
 class Preparing {
  public:
-  Preparing(Rank rank, int period, const exec::Payload& payload, const Machine& machine,
+  Preparing(Rank rank, int period, const exec::Payload& payload, const StepCosts& costs, const Machine& machine,
             const topology::Topology& topology, Numbers& events)
       : rank_(rank),
         shift_(rank - rank % period),
         is_folded_(period < topology.size()),
         payload_(payload),
-        element_bytes_(size_of(payload.dtype)),
-        partial_bytes_(element_bytes_ * exec::partial_width(payload.dtype)),
-        times_(machine.host.times),
+        costs_(costs),
+        seconds_per_step_(machine.host.times.seconds_per_step),
         message_seconds_(machine.has_network ? machine.network.message_seconds : 0),
         topology_(topology),
         events_(events) {}
 
+  void begin_lane() { gathering_.clear(); }
+
   void add(const plan::Step& step, Lane& ops) {
-    Op op{.length = exec::length_of(step, payload_.bounds), .seconds = times_.seconds_per_step};
+    Op op{.length = exec::length_of(step, payload_.bounds), .seconds = seconds_per_step_};
     switch (step.kind) {
       case plan::StepKind::kSignal: ops.push_back(notify(op, step)); break;
       case plan::StepKind::kWait: ops.push_back(wait(step.peer, event_of(step.peer, rank_, step.id))); break;
@@ -117,46 +122,45 @@ class Preparing {
     op.peer = shifted(step.peer);
     op.event = event_of(rank_, step.peer, step.id);
     op.is_remote = is_remote(step.peer);
-    if (op.is_remote) op.seconds += message_seconds_;
+    if (op.is_remote) op.seconds += seconds_of_message_to(step.peer);
     return op;
   }
 
-  Op wait(Rank peer, std::uint32_t event) const {
+  // What a rank writes for another one before it waits is gathered into one message.
+  double seconds_of_message_to(Rank peer) {
+    if (std::find(gathering_.begin(), gathering_.end(), peer) != gathering_.end()) return 0;
+    gathering_.push_back(peer);
+    return message_seconds_;
+  }
+
+  Op wait(Rank peer, std::uint32_t event) {
+    gathering_.clear();
     Op op{.kind = OpKind::kWait, .is_remote = is_remote(peer), .event = event};
-    op.seconds = times_.seconds_per_step + (op.is_remote ? message_seconds_ : 0);
+    op.seconds = seconds_per_step_ + (op.is_remote ? message_seconds_ : 0);
     return op;
   }
 
   // The wait for packets is part of the step that reads them, and so costs no step of its own.
   void move(const plan::Step& step, Op op, Lane& ops) {
-    std::optional<Rank> remote;
-    const auto touch = [&](const plan::Chunk& chunk) {
-      const bool is_other = chunk.rank != rank_ && chunk.rank != plan::kEveryRank;
-      if (is_other && is_remote(chunk.rank)) {
-        remote = chunk.rank;
-        return;
-      }
-      const auto bytes = static_cast<double>(chunk.space == plan::Space::kPartials ? partial_bytes_ : element_bytes_);
-      op.bytes_per_element += bytes;
-      op.seconds_per_element += bytes * times_.seconds_per_byte_touched;
-      if (is_other) op.seconds_per_element += bytes * times_.seconds_per_byte_exchanged;
-      if (chunk.space == plan::Space::kPackets) op.seconds_per_element += bytes * times_.seconds_per_byte_in_packets;
-    };
     for (const plan::Chunk& source : step.sources) {
-      touch(source);
       if (source.space != plan::Space::kPackets) continue;
       ops.push_back(wait(source.index % topology_.size(), events_.of_packets(source.rank, source.index)));
-      ops.back().seconds -= times_.seconds_per_step;
+      ops.back().seconds -= seconds_per_step_;
     }
-    for (const plan::Chunk& destination : step.destinations) touch(destination);
+    const ElementCost cost = costs_.of(step, op.length);
+    op.seconds_per_element = cost.seconds;
+    op.bytes_per_element = cost.bytes;
+    std::optional<Rank> remote;
+    for (const plan::Chunk& destination : step.destinations)
+      if (destination.rank != plan::kEveryRank && is_remote(destination.rank)) remote = destination.rank;
     const bool puts = step.kind == plan::StepKind::kPutPackets;
     if (puts) op.event = events_.of_packets(step.destinations[0].rank, step.destinations[0].index);
     if (remote) {
       op.kind = OpKind::kSend;
       op.is_remote = true;
       op.peer = shifted(*remote);
-      op.seconds += message_seconds_;
-      op.bytes_per_element = static_cast<double>(element_bytes_);
+      op.seconds += seconds_of_message_to(*remote);
+      op.bytes_per_element = static_cast<double>(size_of(payload_.dtype));
     } else if (puts) {
       op.kind = OpKind::kNotify;
       op.peer = shifted(step.destinations[0].rank);
@@ -170,8 +174,9 @@ class Preparing {
   Ordinals ordinals_;
   std::uint64_t disagreement_ = 0;
   const exec::Payload& payload_;
-  std::size_t element_bytes_, partial_bytes_;
-  plan::MachineTimes times_;
+  const StepCosts& costs_;
+  double seconds_per_step_;
+  std::vector<Rank> gathering_;  // ranks that have a message under way, in the lane that is being prepared
   double message_seconds_;
   const topology::Topology& topology_;
   Numbers& events_;
@@ -193,6 +198,7 @@ class Preparation {
     all_.ranks = plan.size;
     all_.slice = rounds.slice;
     all_.rounds = rounds.count;
+    all_.calls = call_.times;
     all_.depth = rounds.depth;
     all_.waits_for_rounds = plan.pacing == plan::Pacing::kByExecutor;
     return {};
@@ -229,10 +235,19 @@ class Preparation {
 
  private:
   Program program_of(const plan::Plan& plan, Rank rank) {
-    Preparing preparing(rank, period_, payload_, machine_, topology_, events_);
+    const RoundShape shape{
+        .slice = all_.slice,
+        .rounds = all_.rounds,
+        .depth = all_.depth,
+        .reads = plan.buffers != plan::Buffers::kAnywhere && call_.request.phase != exec::Phase::kRegistered};
+    const std::size_t element_bytes = size_of(payload_.dtype);
+    const StepCosts costs(plan, rank, payload_.bounds, shape, element_bytes,
+                          element_bytes * exec::partial_width(payload_.dtype), machine_.host, topology_);
+    Preparing preparing(rank, period_, payload_, costs, machine_, topology_, events_);
     Program program;
     for (const plan::Lane& lane : plan.programs[static_cast<std::size_t>(rank)].lanes) {
       Lane& ops = program.emplace_back();
+      preparing.begin_lane();
       for (const plan::Step& step : lane.steps) preparing.add(step, ops);
     }
     disagreement_ += preparing.disagreement();
@@ -312,8 +327,11 @@ Result<Programs> programs_of(const plan::Plan& plan, const Call& call, const Mac
 
 Result<Programs> programs_of(const plan::AlgorithmEntry& algorithm, const Call& call, const Machine& machine,
                              const topology::Topology& topology, bool may_fold) {
+  if (algorithm.buffers != plan::Buffers::kAnywhere && !algorithm.only_reads)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} needs the buffers of all ranks to be in windows", algorithm.name));
   int period = topology.size();
-  if (may_fold && topology.host_count() > 1)
+  if (may_fold && topology.host_count() > 1 && !machine.network.hosts_share_cores)
     period = machine.host.ranks * symmetric_hosts(machine.network, topology.host_count());
   if (period < topology.size()) {
     ACCORD_ASSIGN_OR_RETURN(Programs folded, programs_with_period(algorithm, call, machine, topology, period));

@@ -33,14 +33,14 @@ struct Op {
   std::uint64_t length = 0;        ///< elements over all rounds
   double seconds = 0;              ///< of the processor, in each round
   double seconds_per_element = 0;  ///< in addition
-  double bytes_per_element = 0;    ///< kSend: sent; kWork: read and written in memory
+  double bytes_per_element = 0;    ///< kSend: sent; kWork: read and written in memory, outside the caches
   bool operator==(const Op&) const = default;
 };
 
 using Lane = std::vector<Op>;
 using Program = std::vector<Lane>;
 
-/// Elements of a step in a round.
+/// Elements of a step in a round of a call.
 inline std::uint64_t elements_of(const Op& op, std::uint64_t slice, std::uint64_t round) {
   const std::uint64_t done = round * slice;
   return op.length <= done ? 0 : std::min(op.length - done, slice);
@@ -59,7 +59,8 @@ struct Programs {
   std::uint32_t events = 0;       ///< numbered from 0; those of the first ranks
   std::vector<Channel> channels;  ///< by number, those that begin at the first ranks
   std::uint64_t slice = 1;        ///< elements of a chunk in each round but the last
-  std::uint64_t rounds = 1;
+  std::uint64_t rounds = 1;        ///< of a call
+  std::uint64_t calls = 1;         ///< made one after the other
   std::uint32_t depth = 1;        ///< rounds that may be in flight, see plan.hpp
   bool waits_for_rounds = false;  ///< a rank waits until all ranks have completed the round `depth` before
 };
@@ -68,6 +69,7 @@ struct Programs {
 struct Call {
   exec::RequestRecord request;
   std::size_t slot_bytes = 0;  ///< the scratch of a round
+  std::uint64_t times = 1;     ///< it is made so often: a rank begins the next call as soon as it has ended one
 };
 
 /// Prepares the programs of all ranks of a plan. Errors: those of exec::rounds_of().

@@ -33,6 +33,7 @@ struct SimRunOptions {
   std::string algorithm;
   std::string select;
   std::string links = "fair";
+  int calls = 1;
   bool folds = true;
   bool as_json = false;
 };
@@ -40,11 +41,15 @@ struct SimRunOptions {
 struct SimulatedCall {
   Collective collective = Collective::kBarrier;
   std::string algorithm;
+  std::size_t slot_bytes = 0;  // of the table's row; 0: the default
   int ranks = 1;
+  int calls = 1;
   PlanCall call;
   sim::Machine machine;
   int hosts = 1;
   sim::PlanTimes times;
+
+  double seconds_of_call() const { return times.seconds / calls; }
 };
 
 Result<plan::Choice> choose(const SimRunOptions& options, Collective collective, const PlanCall& call,
@@ -55,13 +60,18 @@ Result<plan::Choice> choose(const SimRunOptions& options, Collective collective,
     return plan::Choice{*entry, 0};
   }
   ACCORD_ASSIGN_OR_RETURN(const plan::Selector selector, plan::Selector::create(options.select));
-  return selector.choose({.collective = collective, .bytes = call.bytes, .root = options.root, .op = call.op},
+  return selector.choose({.collective = collective,
+                          .bytes = call.bytes,
+                          .root = options.root,
+                          .op = call.op,
+                          .readable = topology.readable()},
                          topology);
 }
 
 Result<SimulatedCall> simulate(const SimRunOptions& options) {
   SimulatedCall result;
   result.ranks = options.ranks;
+  result.calls = options.calls;
   ACCORD_ASSIGN_OR_RETURN(result.collective, collective_from_string(options.collective));
   ACCORD_ASSIGN_OR_RETURN(result.call, read_plan_call(options.call, result.collective));
   ACCORD_ASSIGN_OR_RETURN(result.machine, sim::read_machine(options.machine));
@@ -71,13 +81,15 @@ Result<SimulatedCall> simulate(const SimRunOptions& options) {
   if (result.hosts > 1 && !choice.algorithm->spans_hosts)
     return Status(StatusCode::kInvalidArgument, fmt::format("{} runs inside one host only", choice.algorithm->name));
   result.algorithm = choice.algorithm->name;
+  result.slot_bytes = choice.slot_bytes;
   ACCORD_RETURN_IF_ERROR(config().status());
   const sim::Call call{.request = {.collective = result.collective,
                                    .dtype = result.call.dtype,
                                    .op = result.call.op,
                                    .root = options.root,
                                    .count = result.call.bytes / size_of(result.call.dtype)},
-                       .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : config()->hints.slot_bytes};
+                       .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : config()->hints.slot_bytes,
+                       .times = static_cast<std::uint64_t>(options.calls)};
   ACCORD_ASSIGN_OR_RETURN(const sim::Programs programs,
                           sim::programs_of(*choice.algorithm, call, result.machine, topology, options.folds));
   ACCORD_ASSIGN_OR_RETURN(result.times,
@@ -110,11 +122,13 @@ void print_json(const SimulatedCall& result) {
                      {"used", part_used(result, link)}});
   const Json answer = {{"collective", to_string(result.collective)},
                        {"algorithm", result.algorithm},
+                       {"slot_bytes", result.slot_bytes},
                        {"bytes", result.call.bytes},
                        {"dtype", to_string(result.call.dtype)},
                        {"ranks", result.ranks},
                        {"hosts", result.hosts},
-                       {"seconds", result.times.seconds},
+                       {"calls", result.calls},
+                       {"seconds", result.seconds_of_call()},
                        {"simulated_ranks", result.times.simulated_ranks},
                        {"operations", result.times.operations},
                        {"by_rank", std::move(ranks)},
@@ -128,8 +142,10 @@ void print_text(const SimulatedCall& result) {
       result.hosts == 1 ? "one host"
                         : fmt::format("{} hosts ({})", result.hosts, sim::to_string(result.machine.network.shape));
   fmt::print("{} of {} by {}, {} ranks on {}: {}", to_string(result.collective), bytes_text(result.call.bytes),
-             result.algorithm, result.ranks, hosts, time_text(times.seconds));
-  if (result.call.bytes > 0) fmt::print(", {:.3g} GB/s", static_cast<double>(result.call.bytes) / times.seconds / 1e9);
+             result.algorithm, result.ranks, hosts, time_text(result.seconds_of_call()));
+  if (result.call.bytes > 0)
+    fmt::print(", {:.3g} GB/s", static_cast<double>(result.call.bytes) / result.seconds_of_call() / 1e9);
+  if (result.calls > 1) fmt::print(" (mean of {} calls)", result.calls);
   fmt::print("\n");
   const auto most = [&](double sim::RankTimes::*field) {
     return std::max_element(times.ranks.begin(), times.ranks.end(),
@@ -181,6 +197,9 @@ void add_sim_run(CLI::App& sim, Action& chosen) {
   command->add_flag("!--no-fold", options->folds, "Simulate all ranks, also those that do the same as others");
   command->add_option("--root", options->root, "The root, for a collective that has one")->capture_default_str();
   add_plan_call(*command, options->call);
+  command->add_option("--calls", options->calls, "Calls made one after the other; the time is their mean")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
   command->add_flag("--json", options->as_json, "Print JSON");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -41,6 +41,16 @@ def test_an_all_reduce_moves_the_published_bytes_between_hosts():
     assert answer == simulated("all_reduce", "1M", "-n", 32)  # each run is the same
 
 
+def test_calls_that_follow_each_other_overlap():
+    one = simulated("broadcast", "64k", "-n", 8)
+    many = simulated("broadcast", "64k", "-n", 8, "--calls", 50)
+    assert (one["calls"], many["calls"]) == (1, 50)
+    assert many["seconds"] < 0.9 * one["seconds"]  # the root is ahead of the others
+    assert max(rank["end"] for rank in many["by_rank"]) == pytest.approx(50 * many["seconds"])
+    text = accord("sim", "run", "broadcast", "64k", "-n", 8, "--calls", 50, "--machine", CLUSTER).stdout
+    assert text.splitlines()[0].endswith("(mean of 50 calls)")
+
+
 def test_a_slower_network_takes_longer(tmp_path):
     slow = tmp_path / "slow.toml"
     slow.write_text(CLUSTER.read_text().replace("nic_bytes_per_second = 12.5e9", "nic_bytes_per_second = 0.125e9"))

@@ -11,9 +11,11 @@ inline Machine machine_of(int ranks_of_host) {
   machine.host.call_seconds = 1e-6;
   machine.host.times = {.seconds_per_hop = 1e-7,
                         .seconds_per_step = 1e-8,
-                        .seconds_per_byte_touched = 1e-10,
-                        .seconds_per_byte_exchanged = 2e-10,
-                        .seconds_per_byte_in_packets = 1e-9};
+                        .touched = RateCurve(1e10),
+                        .exchanged = RateCurve(5e9),
+                        .published = {},
+                        .packets = RateCurve(1e9),
+                        .read = {}};
   machine.has_network = true;
   machine.network.nic_bytes_per_second = 1e9;
   machine.network.message_seconds = 5e-7;

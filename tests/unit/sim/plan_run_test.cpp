@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/algorithms.hpp"
 #include "plan/builder.hpp"
 #include "unit/plan/plans_for_tests.hpp"
 #include "unit/sim/machines_for_tests.hpp"
@@ -18,10 +19,10 @@ exec::RequestRecord request_of(Collective collective, std::size_t bytes) {
   return {.collective = collective, .dtype = DType::kUInt8, .count = bytes};
 }
 
-PlanTimes run(const plan::Plan& plan, std::size_t bytes, const Machine& machine) {
+PlanTimes run(const plan::Plan& plan, std::size_t bytes, const Machine& machine, std::uint64_t calls = 1) {
   const Result<topology::Topology> topology = topology_of(machine, plan.size);
   EXPECT_TRUE(topology.ok());
-  const Result<Programs> programs = programs_of(plan, {request_of(plan.collective, bytes), kSlot}, machine, *topology);
+  const Result<Programs> programs = programs_of(plan, {request_of(plan.collective, bytes), kSlot, calls}, machine, *topology);
   EXPECT_TRUE(programs.ok()) << programs.status().message();
   Result<PlanTimes> times = run_programs(*programs, machine, *topology);
   EXPECT_TRUE(times.ok()) << times.status().message();
@@ -53,10 +54,79 @@ TEST(PlanRuns, of_a_message_within_a_host_take_its_steps_and_bytes) {
 TEST(PlanRuns, of_a_message_between_hosts_take_its_bytes_over_the_network) {
   constexpr double kBytes = 65536;
   const PlanTimes times = run(message(), 65536, testing::machine_of(1));
-  const double arrival = kCall + kStep + kMessage + kBytes * kTouch + kBytes * kByte + kLatency;
+  const double arrival = kCall + kStep + kMessage + kBytes * kTouch + kBytes * kByte + kLatency;  // data and signal
   EXPECT_NEAR(times.seconds, arrival + kStep + kMessage + kStep + kBytes * 2 * kTouch, 1e-12);
-  EXPECT_NEAR(times.ranks[0].end, kCall + 2 * (kStep + kMessage) + kBytes * kTouch, 1e-12);
+  EXPECT_NEAR(times.ranks[0].end, kCall + 2 * kStep + kMessage + kBytes * kTouch, 1e-12);
   EXPECT_EQ(times.link_bytes, (std::vector<double>{kBytes, 0, 0, kBytes}));
+}
+
+TEST(PlanRuns, of_several_calls_begin_each_call_when_the_rank_has_ended_the_one_before) {
+  constexpr double kBytes = 65536;
+  const Machine machine = testing::machine_of(2);
+  const PlanTimes times = run(message(), 65536, machine, 3);
+  // The sender is the slower one. It may be two calls ahead, so it never waits.
+  const double sends = kCall + 2 * kStep + kBytes * (2 * kTouch + kExchange);
+  EXPECT_NEAR(times.ranks[0].end, 3 * sends, 1e-12);
+  EXPECT_NEAR(times.ranks[1].end, 3 * sends + kHop + 2 * kStep + kBytes * 2 * kTouch, 1e-12);
+}
+
+TEST(PlanRuns, count_what_is_written_for_others_and_data_that_leave_the_cache) {
+  constexpr double kBytes = 65536;
+  Machine machine = testing::machine_of(2);
+  machine.host.times.published = RateCurve(1e9);
+  // Rank 0 uses its input and the scratch of rank 1; rank 1 its scratch and its output.
+  machine.host.times.touched = RateCurve({{kBytes, 1e12}, {2 * kBytes, 1e10}});
+  const PlanTimes times = run(message(), 65536, machine);
+  const double first = kCall + 2 * kStep + kBytes * (2 * kTouch + kExchange + 1e-9);
+  EXPECT_NEAR(times.ranks[0].end, first, 1e-12);
+  EXPECT_NEAR(times.seconds, first + kHop + 2 * kStep + kBytes * 2 * kTouch, 1e-12);
+}
+
+TEST(PlanRuns, copy_by_the_kernel_where_the_machine_lets_ranks_read) {
+  constexpr double kBytes = 65536;
+  Machine machine = testing::machine_of(2);
+  machine.host.times.read = RateCurve(4e9);
+  const topology::Topology topology = *topology_of(machine, 2);
+  EXPECT_TRUE(topology.readable());
+  const auto* zero_copy = *plan::algorithm_by_name(Collective::kAllGather, "zero_copy");
+  const plan::Plan plan = *plan::make_plan(*zero_copy, topology, {.collective = Collective::kAllGather});
+  const PlanTimes times = run(plan, 65536, machine);
+  // Each tells the other where its input is, copies its own part, reads the other part, and tells that it has done so.
+  const double ready = kCall + kStep + kHop;
+  const double copies = 4 * kStep + kBytes * (2 * kTouch + 1 / 4e9);
+  EXPECT_NEAR(times.seconds, ready + copies + kHop, 3 * kStep + kHop);
+}
+
+TEST(PlanRuns, of_ranks_that_share_a_core_run_one_rank_after_the_other) {
+  constexpr double kBytes = 65536, kSwitch = 3e-6;
+  Machine machine = testing::machine_of(2);
+  machine.host.cores = 1;
+  machine.host.core_switch_seconds = kSwitch;
+  const PlanTimes times = run(message(), 65536, machine);
+  // Rank 0 runs to its end, rank 1 gets the core, and the signal has long been there.
+  const double first = kCall + 2 * kStep + kBytes * (2 * kTouch + kExchange);
+  EXPECT_NEAR(times.ranks[0].end, first, 1e-12);
+  EXPECT_NEAR(times.seconds, first + kSwitch + 2 * kStep + kBytes * 2 * kTouch, 1e-12);
+}
+
+TEST(PlanRuns, of_ranks_that_share_a_core_switch_whenever_one_waits) {
+  constexpr int kTrips = 3;
+  constexpr double kSwitch = 3e-6;
+  plan::PlanBuilder builder("trips", {.collective = Collective::kBarrier}, 2, {});
+  for (int id = 0; id < kTrips; ++id) {
+    builder.on(0).signal(1, id).wait(1, id);
+    builder.on(1).wait(0, id).signal(0, id);
+  }
+  const plan::Plan plan = *std::move(builder).build();
+  Machine machine = testing::machine_of(1);
+  machine.host.cores = 1;
+  machine.host.core_switch_seconds = kSwitch;
+  machine.network.hosts_share_cores = true;  // two hosts on one core
+  machine.network.message_seconds = machine.network.latency_seconds = 0;
+  const PlanTimes apart = run(plan, 0, machine);
+  EXPECT_NEAR(apart.seconds, kCall + kTrips * (4 * kStep + 2 * kSwitch), kSwitch + 1e-7);
+  machine.network.hosts_share_cores = false;
+  EXPECT_NEAR(run(plan, 0, machine).seconds, kCall + kTrips * 4 * kStep, 1e-7);
 }
 
 TEST(PlanRuns, of_long_messages_have_two_rounds_in_flight) {
