@@ -8,5 +8,6 @@
 namespace accord::cli {
 
 void add_sim_run(CLI::App& sim, Action& chosen);
+void add_sim_calibrate(CLI::App& sim, Action& chosen);
 
 }  // namespace accord::cli

@@ -37,6 +37,8 @@ COMMANDS = {
     ("plan", "import"): "cli.md",
     ("plan", "run"): "cli.md",
     ("plan", "why"): "cli.md",
+    ("sim", "run"): "simulation.md",
+    ("sim", "calibrate"): "simulation.md",
     ("run",): "launcher.md",
     ("serve",): "serving.md",
 }

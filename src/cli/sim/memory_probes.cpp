@@ -1,0 +1,236 @@
+// Copies use the functions of the executor: memcpy into a rank's own memory, and kernels::copy() with the kind of store
+// that StoreChooser picks for memory that other ranks read. A sample is one copy where ranks take turns, and some
+// microseconds of copies elsewhere. What other programs disturb is left to the median.
+#include "cli/sim/memory_probes.hpp"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "base/clock.hpp"
+#include "base/fd.hpp"
+#include "base/wait.hpp"
+#include "exec/peer_memory.hpp"
+#include "exec/store_chooser.hpp"
+
+namespace accord::cli {
+namespace {
+
+constexpr std::size_t kSmallestCopy = 1 << 10, kLargestCopy = 32 << 20;
+constexpr std::size_t kSmallestExchange = 64, kLargestExchange = 1 << 20;
+constexpr std::size_t kSmallestRead = 4 << 10, kLargestRead = 16 << 20;
+constexpr std::size_t kGrowth = 4;      // from one size to the next
+constexpr std::size_t kCopyGrowth = 2;  // of copies: to find where the caches end
+constexpr std::size_t kPage = 4096;
+constexpr double kSampleSeconds = 10e-6;
+constexpr std::size_t kMostSamples = 2000, kFewestSamples = 5;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+double seconds_of_clock() {
+  std::vector<double> samples;
+  for (int i = 0; i < 1000; ++i) samples.push_back(seconds_since(Clock::now()));
+  return sim::figure_of(std::move(samples)).value;
+}
+
+// The compiler must not leave out a copy that nobody reads.
+void keep(void* data) { asm volatile("" : : "r"(data) : "memory"); }
+
+}  // namespace
+
+Result<std::unique_ptr<SharedMemory>> SharedMemory::create(std::size_t bytes) {
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return errno_status(errno, "memory for the ranks");
+  return std::unique_ptr<SharedMemory>(new SharedMemory(static_cast<std::byte*>(data), bytes));
+}
+
+SharedMemory::~SharedMemory() { munmap(data_, bytes_); }
+
+struct MemoryProbes::Header {
+  alignas(64) std::atomic<std::uint64_t> turn;
+  alignas(64) std::atomic<bool> is_last;
+  int process;
+  const std::byte* buffer;
+  cpu_set_t processors;
+  std::size_t samples;
+  std::array<double, kMostSamples> seconds;  // of rank 1
+};
+
+struct MemoryProbes::Memory {
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  static std::unique_ptr<std::byte, Free> allocate() {
+    auto* const data = static_cast<std::byte*>(std::aligned_alloc(kPage, kLargestCopy));
+    if (data != nullptr) std::memset(data, 1, kLargestCopy);
+    return std::unique_ptr<std::byte, Free>(data);
+  }
+  std::unique_ptr<std::byte, Free> from = allocate(), to = allocate();
+};
+
+std::size_t MemoryProbes::shared_bytes() { return (sizeof(Header) + kPage - 1) / kPage * kPage + kLargestExchange; }
+
+MemoryProbes::MemoryProbes(SharedMemory& shared, Communicator control, double seconds, sim::Statistic statistic)
+    : shared_(shared),
+      control_(std::move(control)),
+      seconds_(seconds),
+      statistic_(statistic),
+      clock_seconds_(seconds_of_clock()),
+      memory_(std::make_unique<Memory>()) {}
+
+MemoryProbes::~MemoryProbes() = default;
+
+MemoryProbes::Header& MemoryProbes::header() const { return *reinterpret_cast<Header*>(shared_.data()); }
+
+void MemoryProbes::wait_for_turn(std::uint64_t turn) const {
+  Waiter waiter(WaitPolicy::kSpin);
+  while (header().turn.load(std::memory_order_acquire) != turn) waiter.pause();
+}
+
+void MemoryProbes::pass_turn(std::uint64_t turn) const { header().turn.store(turn, std::memory_order_release); }
+
+// Returns the seconds of one call of `work`.
+sim::Figure MemoryProbes::repeat(const std::function<void()>& work) const {
+  work();
+  const auto first = Clock::now();
+  work();
+  const int calls = static_cast<int>(std::clamp(kSampleSeconds / std::max(seconds_since(first), 1e-9), 1.0, 1e6));
+  std::vector<double> samples;
+  for (const auto began = Clock::now();
+       samples.size() < kFewestSamples || (samples.size() < kMostSamples && seconds_since(began) < seconds_);) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < calls; ++i) work();
+    samples.push_back(seconds_since(begin) / calls);
+  }
+  return sim::figure_of(std::move(samples), statistic_);
+}
+
+Result<MemoryProbes::Copies> MemoryProbes::copies() {
+  Copies result;
+  const auto copy = [this](std::size_t bytes) {
+    std::memcpy(memory_->to.get(), memory_->from.get(), bytes);
+    keep(memory_->to.get());
+  };
+  if (control_.rank() == 0)
+    for (std::size_t bytes = kSmallestCopy; bytes <= kLargestCopy; bytes *= kCopyGrowth)
+      result.within.push_back({static_cast<double>(bytes), repeat([&] { copy(bytes); })});
+  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  double mine = 2 * kLargestCopy / repeat([&] { copy(kLargestCopy); }).value;
+  result.memory_rates.resize(static_cast<std::size_t>(control_.size()));
+  ACCORD_RETURN_IF_ERROR(
+      control_.all_gather(ConstBuffer(&mine, 1, DType::kFloat64),
+                          Buffer{result.memory_rates.data(), result.memory_rates.size(), DType::kFloat64}));
+  return result;
+}
+
+// Rank 0 returns its time, and that of rank 1 is in the header.
+sim::Sized MemoryProbes::exchange(std::size_t bytes) {
+  const bool writes = control_.rank() == 0;
+  std::byte* const shared = shared_.data() + shared_bytes() - kLargestExchange;
+  exec::StoreChooser stores;
+  std::vector<double> samples;
+  const auto began = Clock::now();
+  for (bool is_last = false; !is_last;) {
+    wait_for_turn(writes ? 0 : 1);
+    is_last = writes ? samples.size() + 1 >= kMostSamples ||
+                           (samples.size() >= kFewestSamples && seconds_since(began) > seconds_)
+                     : header().is_last.load(std::memory_order_relaxed);
+    const auto begin = Clock::now();
+    if (writes) {
+      stores.run(bytes, [&](kernels::Store store) { kernels::copy(shared, memory_->from.get(), bytes, store); });
+    } else {
+      std::memcpy(memory_->to.get(), shared, bytes);
+      keep(memory_->to.get());
+    }
+    samples.push_back(std::max(seconds_since(begin) - clock_seconds_, 1e-10));
+    if (writes) header().is_last.store(is_last, std::memory_order_relaxed);
+    if (is_last && !writes) {
+      header().samples = samples.size();
+      std::copy(samples.begin(), samples.end(), header().seconds.begin());
+    }
+    pass_turn(writes ? 1 : 0);
+  }
+  if (writes) wait_for_turn(0);
+  return {static_cast<double>(bytes), sim::figure_of(std::move(samples), statistic_)};
+}
+
+Result<MemoryProbes::Exchanges> MemoryProbes::exchanges() {
+  Exchanges result;
+  for (std::size_t bytes = kSmallestExchange; bytes <= kLargestExchange && control_.rank() < 2; bytes *= kGrowth) {
+    result.writes.push_back(exchange(bytes));
+    const Header& reader = header();
+    if (control_.rank() == 0)
+      result.reads.push_back(
+          {static_cast<double>(bytes),
+           sim::figure_of({reader.seconds.begin(), reader.seconds.begin() + reader.samples}, statistic_)});
+  }
+  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  return result;
+}
+
+Result<std::vector<sim::Sized>> MemoryProbes::kernel_reads() {
+  if (control_.rank() == 0) {
+    header().process = getpid();
+    header().buffer = memory_->from.get();
+  }
+  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  std::vector<double> seconds;
+  for (std::size_t bytes = kSmallestRead; bytes <= kLargestRead; bytes *= kGrowth) {
+    sim::Figure figure;
+    bool refused = false;
+    if (control_.rank() == 1)
+      figure = repeat([&] {
+        refused |= exec::read_peer(header().process, header().buffer, {memory_->to.get(), bytes}) != 0;
+      });
+    seconds.insert(seconds.end(), {static_cast<double>(bytes), refused ? 0 : figure.value, figure.spread});
+  }
+  ACCORD_RETURN_IF_ERROR(control_.broadcast(Buffer{seconds.data(), seconds.size(), DType::kFloat64}, 1));
+  std::vector<sim::Sized> result;
+  for (std::size_t i = 0; i < seconds.size() && seconds[i + 1] > 0; i += 3)
+    result.push_back({seconds[i], {seconds[i + 1], seconds[i + 2]}});
+  return result;
+}
+
+Result<sim::Figure> MemoryProbes::core_switch() {
+  std::vector<double> samples;
+  const Rank rank = control_.rank();
+  cpu_set_t before;
+  sched_getaffinity(0, sizeof before, &before);
+  if (rank == 0) {
+    header().processors = before;
+    header().is_last.store(false, std::memory_order_relaxed);
+  }
+  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  if (rank == 1 && sched_setaffinity(0, sizeof before, &header().processors) != 0)
+    return errno_status(errno, "moving a rank to the core of another");
+  const auto wait_and_yield = [this](std::uint64_t turn) {
+    while (header().turn.load(std::memory_order_acquire) != turn) sched_yield();
+  };
+  const auto began = Clock::now();
+  for (bool is_last = false; !is_last && rank < 2;) {
+    if (rank == 0)
+      header().is_last.store(
+          samples.size() + 1 >= kMostSamples || (samples.size() >= kFewestSamples && seconds_since(began) > seconds_),
+          std::memory_order_relaxed);
+    const auto begin = Clock::now();
+    wait_and_yield(rank == 0 ? 0 : 1);
+    is_last = header().is_last.load(std::memory_order_relaxed);
+    pass_turn(rank == 0 ? 1 : 0);
+    if (rank == 1) continue;
+    wait_and_yield(0);
+    samples.push_back(seconds_since(begin) / 2);
+  }
+  if (rank == 1) sched_setaffinity(0, sizeof before, &before);
+  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  return samples.empty() ? sim::Figure() : sim::figure_of(std::move(samples), statistic_);
+}
+
+}  // namespace accord::cli
