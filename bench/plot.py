@@ -15,6 +15,7 @@ COLORS = {
     "bound private": "#222222",
     "bound shared": "#999900",
 }
+OTHERS = ("#b0304f", "#1f5fa8", "#3a8a3a", "#8a3f97")
 WIDTH, HEIGHT, LEFT, ABOVE, BELOW, COLUMNS = 420, 240, 74, 50, 50, 2
 
 
@@ -53,8 +54,8 @@ def chart(title: str, series: dict[str, list[tuple[int, float]]], left: int, top
         text = f"{size >> 20}M" if size >= 1 << 20 else f"{size >> 10}k" if size >= 1 << 10 else str(size)
         out.append(f'<text x="{x(size):.1f}" y="{top + HEIGHT + 18}" text-anchor="middle">{text}</text>')
     for index, (name, points) in enumerate(series.items()):
-        color = COLORS.get(name, "#b0304f")
-        dashed = ' stroke-dasharray="5 3"' if name.startswith("bound") else ""
+        color = COLORS.get(name.removeprefix("predicted "), OTHERS[index // 2 % len(OTHERS)])
+        dashed = ' stroke-dasharray="5 3"' if name.startswith(("bound", "predicted")) else ""
         path = " ".join(f"{x(size):.1f},{y(time):.1f}" for size, time in points)
         out.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.6"{dashed}/>')
         for size, time in points:
@@ -68,8 +69,13 @@ def chart(title: str, series: dict[str, list[tuple[int, float]]], left: int, top
 
 
 def write(title: str, lines: list[dict], path: Path) -> None:
-    """Writes an SVG document. Writes nothing if no case has a size."""
-    charts = points_of(lines)
+    """Writes an SVG document of the lines of two ranks. Writes nothing if no case has a size."""
+    draw(title, "two ranks of one host", points_of(lines), path)
+
+
+def draw(title: str, subtitle: str, charts: dict[str, dict[str, list[tuple[int, float]]]], path: Path) -> None:
+    """Writes an SVG document with a chart for each name: bytes and microseconds by series. Writes nothing without
+    charts."""
     if not charts:
         return
     body = []
@@ -83,7 +89,7 @@ def write(title: str, lines: list[dict], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="monospace" font-size="12">'
-        f'<rect width="100%" height="100%" fill="#fff"/>\n<text x="16" y="24">accord bench: {escape(title)}, two ranks of one host'
-        f"</text>\n" + "\n".join(body) + "\n</svg>\n"
+        f'<rect width="100%" height="100%" fill="#fff"/>\n<text x="16" y="24">accord bench: {escape(title)}, '
+        f"{escape(subtitle)}</text>\n" + "\n".join(body) + "\n</svg>\n"
     )
     print(f"drawn in {path}")

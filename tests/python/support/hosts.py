@@ -52,13 +52,11 @@ class Hosts:
         """Disconnects the host from the switch."""
         _ip("-n", self._switch, "link", "set", f"port{host}", "down")
 
-    def slow_down(self, rate: str) -> None:
-        """Limits what each host sends to `rate`, for example "200mbit"."""
+    def slow_down(self, rate: str, burst: str = "64kb") -> None:
+        """Limits what each host sends to `rate`, for example "200mbit", except for a burst after a pause."""
         for namespace in self.names:
             command = ["tc", "-n", namespace, "qdisc", "add", "dev", "eth0", "root", "tbf"]
-            subprocess.run(
-                [*command, "rate", rate, "burst", "64kb", "latency", "50ms"], check=True, capture_output=True
-            )
+            subprocess.run([*command, "rate", rate, "burst", burst, "latency", "50ms"], check=True, capture_output=True)
 
 
 def why_not() -> str | None:
