@@ -13,8 +13,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <numeric>
+#include <optional>
 
 #include "base/rounding.hpp"
 #include "sim/cores.hpp"

@@ -272,26 +272,43 @@ class Preparation {
   Programs all_;
 };
 
-// Calls `use(plan, rank)` for all ranks until it returns false. Plans are made for several ranks at a time, so that
-// they take little memory.
+// Ranks from `first` on.
+struct Block {
+  Rank first = 0;
+  int count = 0;
+};
+
+// The ranks that stand for others, and those to compare with them: all, or three blocks of as many if they are very
+// many.
+std::vector<Block> blocks_to_make(int ranks, int period) {
+  constexpr int kMostRanksCompared = 4096;
+  if (ranks <= std::max(kMostRanksCompared, 4 * period)) return {{0, ranks}};
+  const int middle = ranks / period / 3 * period;
+  return {{0, 2 * period}, {middle, period}, {ranks - period, period}};
+}
+
+// Calls `use(plan, rank)` for the ranks of all blocks until it returns false. Plans are made for several ranks at a
+// time, so that they take little memory.
 template <typename Use>
-Status for_each_rank(const plan::AlgorithmEntry& algorithm, const Call& call, const topology::Topology& topology,
-                     Use use) {
+Status for_each_rank(const std::vector<Block>& blocks, const plan::AlgorithmEntry& algorithm, const Call& call,
+                     const topology::Topology& topology, Use use) {
   constexpr std::size_t kStepsAtOnce = 1 << 19;
   constexpr int kMostRanksAtOnce = 1 << 12;
   int count = 1;
-  for (Rank first = 0; first < topology.size();) {
-    plan::Request request{.collective = call.request.collective, .root = call.request.root, .only_rank = first};
-    request.rank_count = std::min(count, topology.size() - first);
-    ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan, plan::make_plan(algorithm, topology, request));
-    std::size_t steps = 1;
-    for (const Rank end = first + request.rank_count; first < end; ++first) {
-      for (const plan::Lane& lane : plan.programs[static_cast<std::size_t>(first)].lanes) steps += lane.steps.size();
-      if (!use(plan, first)) return {};
+  for (auto [first, left] : blocks)
+    while (left > 0) {
+      plan::Request request{.collective = call.request.collective, .root = call.request.root, .only_rank = first};
+      request.rank_count = std::min(count, left);
+      left -= request.rank_count;
+      ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan, plan::make_plan(algorithm, topology, request));
+      std::size_t steps = 1;
+      for (const Rank end = first + request.rank_count; first < end; ++first) {
+        for (const plan::Lane& lane : plan.programs[static_cast<std::size_t>(first)].lanes) steps += lane.steps.size();
+        if (!use(plan, first)) return {};
+      }
+      count = static_cast<int>(std::clamp<std::size_t>(
+          kStepsAtOnce * static_cast<std::size_t>(request.rank_count) / steps, 1, kMostRanksAtOnce));
     }
-    count = static_cast<int>(std::clamp<std::size_t>(
-        kStepsAtOnce * static_cast<std::size_t>(request.rank_count) / steps, 1, kMostRanksAtOnce));
-  }
   return {};
 }
 
@@ -301,7 +318,8 @@ Result<Programs> programs_with_period(const plan::AlgorithmEntry& algorithm, con
   Preparation preparation(call, machine, topology, period);
   Status begun;
   bool is_same = true;
-  ACCORD_RETURN_IF_ERROR(for_each_rank(algorithm, call, topology, [&](const plan::Plan& plan, Rank rank) {
+  const std::vector<Block> blocks = blocks_to_make(topology.size(), period);
+  ACCORD_RETURN_IF_ERROR(for_each_rank(blocks, algorithm, call, topology, [&](const plan::Plan& plan, Rank rank) {
     if (rank == 0) begun = preparation.begin(plan);
     if (!begun.ok()) return false;
     if (rank < period) {
@@ -312,7 +330,8 @@ Result<Programs> programs_with_period(const plan::AlgorithmEntry& algorithm, con
     return is_same;
   }));
   ACCORD_RETURN_IF_ERROR(begun);
-  return is_same && preparation.agrees() ? std::move(preparation).take() : Programs();
+  const bool agrees = blocks.size() > 1 || preparation.agrees();
+  return is_same && agrees ? std::move(preparation).take() : Programs();
 }
 
 }  // namespace

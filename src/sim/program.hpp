@@ -59,8 +59,8 @@ struct Programs {
   std::uint32_t events = 0;       ///< numbered from 0; those of the first ranks
   std::vector<Channel> channels;  ///< by number, those that begin at the first ranks
   std::uint64_t slice = 1;        ///< elements of a chunk in each round but the last
-  std::uint64_t rounds = 1;        ///< of a call
-  std::uint64_t calls = 1;         ///< made one after the other
+  std::uint64_t rounds = 1;       ///< of a call
+  std::uint64_t calls = 1;        ///< made one after the other
   std::uint32_t depth = 1;        ///< rounds that may be in flight, see plan.hpp
   bool waits_for_rounds = false;  ///< a rank waits until all ranks have completed the round `depth` before
 };
@@ -76,8 +76,9 @@ struct Call {
 Result<Programs> programs_of(const plan::Plan& plan, const Call& call, const Machine& machine,
                              const topology::Topology& topology);
 
-/// The same for an algorithm. With `may_fold`, only the programs of the ranks of symmetric_hosts(), if those of all
-/// other ranks are found to be the same. Costs the time to make all programs, but not their memory.
+/// The same for an algorithm. With `may_fold`, only the programs of the ranks of symmetric_hosts(), if those of
+/// other ranks are found to be the same: of all ranks up to 4096, of three times as many as there are first ranks
+/// beyond. Costs the time to make these programs, but not their memory.
 Result<Programs> programs_of(const plan::AlgorithmEntry& algorithm, const Call& call, const Machine& machine,
                              const topology::Topology& topology, bool may_fold);
 

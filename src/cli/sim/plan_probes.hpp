@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "cli/bench/meter.hpp"
-#include "sim/calibration.hpp"
 #include "plan/plan.hpp"
+#include "sim/calibration.hpp"
 
 namespace accord::cli {
 

@@ -22,7 +22,8 @@ exec::RequestRecord request_of(Collective collective, std::size_t bytes) {
 PlanTimes run(const plan::Plan& plan, std::size_t bytes, const Machine& machine, std::uint64_t calls = 1) {
   const Result<topology::Topology> topology = topology_of(machine, plan.size);
   EXPECT_TRUE(topology.ok());
-  const Result<Programs> programs = programs_of(plan, {request_of(plan.collective, bytes), kSlot, calls}, machine, *topology);
+  const Result<Programs> programs =
+      programs_of(plan, {request_of(plan.collective, bytes), kSlot, calls}, machine, *topology);
   EXPECT_TRUE(programs.ok()) << programs.status().message();
   Result<PlanTimes> times = run_programs(*programs, machine, *topology);
   EXPECT_TRUE(times.ok()) << times.status().message();
