@@ -1,10 +1,11 @@
 // Each figure is what remains of a timing after the figures before it are taken away:
 //
-//   a call with k round trips     call + 2 k (hop + 2 steps), so the line over k gives call and hop
+//   a call of a rank alone        a call
+//   a call with k round trips     its slope is 2 hops and 4 steps
 //   a call with k short copies    its slope is a step
 //   a copy of n bytes             2 n touched, in a working set of 2 n
 //   a write, a read               2 n touched, and n published or exchanged
-//   packets there                 hop + 2 steps, 4 n touched, n exchanged, 2 n in packets
+//   writing and reading packets   4 n touched, n exchanged, 2 n in packets
 //   round trips between hosts     the same line as above, with two messages and the latency in place of a hop
 #include "sim/calibration.hpp"
 
@@ -80,16 +81,13 @@ Figure figure_of(std::vector<double> samples, Statistic statistic) {
           (quantile(samples, 0.75) - quantile(samples, 0.25)) / median};
 }
 
-Line line_through(const std::vector<Repeated>& points) {
+double slope_of(const std::vector<Repeated>& points) {
   std::vector<double> slopes;
   for (std::size_t a = 0; a < points.size(); ++a)
     for (std::size_t b = a + 1; b < points.size(); ++b)
       if (points[a].times != points[b].times)
         slopes.push_back((points[b].seconds.value - points[a].seconds.value) / (points[b].times - points[a].times));
-  const double slope = median_of(std::move(slopes));
-  std::vector<double> at_zero;
-  for (const Repeated& one : points) at_zero.push_back(one.seconds.value - slope * one.times);
-  return {median_of(std::move(at_zero)), slope};
+  return median_of(std::move(slopes));
 }
 
 Calibrated host_from(const HostTimings& timings) {
@@ -100,12 +98,11 @@ Calibrated host_from(const HostTimings& timings) {
   host.ranks = timings.ranks;
   host.cores = timings.cores;
 
-  times.seconds_per_step = std::max(0.0, line_through(timings.steps).slope);
+  times.seconds_per_step = std::max(0.0, slope_of(timings.steps));
   note("host.step_seconds", first_and_last(timings.steps, "copies of 8 bytes"));
-  const Line trips = line_through(timings.round_trips);
-  times.seconds_per_hop = std::max(0.0, trips.slope / 2 - 2 * times.seconds_per_step);
-  host.call_seconds = std::max(0.0, trips.at_zero);
-  note("host.call_seconds", "the same calls, without a round trip");
+  times.seconds_per_hop = std::max(0.0, slope_of(timings.round_trips) / 2 - 2 * times.seconds_per_step);
+  host.call_seconds = timings.call.value;
+  note("host.call_seconds", "barriers of one rank; " + note_on(timings.call));
   note("host.hop_seconds", first_and_last(timings.round_trips, "round trips of a signal"));
 
   std::vector<RateCurve::Point> touched;
@@ -117,11 +114,12 @@ Calibrated host_from(const HostTimings& timings) {
   note("host.published_bytes_per_second", "writes of what another rank has read; " + note_on(timings.writes));
   times.exchanged = rest_of(timings.reads, 1, copy);
   note("host.exchanged_bytes_per_second", "reads of what another rank has written; " + note_on(timings.reads));
-  times.packets = rest_of(timings.packet_trips, 2, [&](double bytes) {
-    return times.seconds_per_hop + 2 * times.seconds_per_step + 4 * bytes * times.touched.seconds_per_byte(bytes) +
-           bytes * times.exchanged.seconds_per_byte(bytes);
+  std::vector<Sized> packets = timings.packet_writes;
+  for (std::size_t i = 0; i < packets.size(); ++i) packets[i].seconds.value += timings.packet_reads[i].seconds.value;
+  times.packets = rest_of(packets, 2, [&](double bytes) {
+    return 4 * bytes * times.touched.seconds_per_byte(bytes) + bytes * times.exchanged.seconds_per_byte_of_step(bytes);
   });
-  note("host.packet_bytes_per_second", "round trips of packets; " + note_on(timings.packet_trips));
+  note("host.packet_bytes_per_second", "the same in packets; " + note_on(timings.packet_writes));
   if (!timings.kernel_reads.empty()) {
     times.read = rest_of(timings.kernel_reads, 1, [](double) { return 0.0; });
     note("host.read_bytes_per_second", "process_vm_readv; " + note_on(timings.kernel_reads));
@@ -147,7 +145,7 @@ void add_network(const NetworkTimings& timings, Calibrated& calibrated) {
   note("network.nic_bytes_per_second", "long messages in one direction; " + note_on(timings.stream));
   // A stream of messages goes at the pace of the sender or of the receiver. Neither can take longer than half of the
   // way there.
-  const double way = line_through(timings.round_trips).slope / 2;
+  const double way = slope_of(timings.round_trips) / 2;
   network.message_seconds =
       std::clamp(timings.message.value - host.call_seconds - 2 * host.times.seconds_per_step, 0.0, way / 2);
   note("network.message_seconds", "short messages in one direction; " + note_on(timings.message));

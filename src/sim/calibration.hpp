@@ -32,26 +32,24 @@ struct Sized {
   Figure seconds;
 };
 
-struct Line {
-  double at_zero = 0;
-  double slope = 0;
-};
-/// Theil and Sen's line, which a minority of wrong points does not change: the median of all slopes. REQUIRES: two or
-/// more different numbers of times.
-Line line_through(const std::vector<Repeated>& points);
+/// The seconds of one more time, by Theil and Sen: the median of the slopes between all pairs, which a minority of
+/// wrong points does not change. REQUIRES: two or more different numbers of times.
+double slope_of(const std::vector<Repeated>& points);
 
 struct HostTimings {
   int ranks = 1;
   int cores = 1;
+  Figure call{};                        ///< seconds of a call of a rank alone
   std::vector<Repeated> round_trips{};  ///< calls in which a signal goes to another rank and one comes back
   std::vector<Repeated> steps{};        ///< calls with copies of 8 bytes
   std::vector<Sized> copies{};          ///< between two buffers of one rank
   std::vector<Sized> writes{};          ///< copies into memory that another rank has read since the last write
   std::vector<Sized> reads{};           ///< copies out of memory that another rank has written since the last read
-  std::vector<Sized> packet_trips{};    ///< packets to another rank, which copies them out
-  std::vector<Sized> kernel_reads{};    ///< by the kernel out of another rank's buffer; empty: it refuses
-  std::vector<double> memory_rates{};   ///< bytes per second read and written by each rank, all at once
-  Figure core_switch{};                 ///< seconds from one rank of a core to the other
+  std::vector<Sized> packet_writes{};   ///< the same in packets
+  std::vector<Sized> packet_reads{};
+  std::vector<Sized> kernel_reads{};   ///< by the kernel out of another rank's buffer; empty: it refuses
+  std::vector<double> memory_rates{};  ///< bytes per second read and written by each rank, all at once
+  Figure core_switch{};                ///< seconds from one rank of a core to the other
 };
 
 /// Timings between two ranks of two hosts.

@@ -101,7 +101,7 @@ class Run {
         state.round_end = time;
         return;
       }
-      const double begin = std::max(time, before.time + host_.times.seconds_per_hop);
+      const double begin = std::max(time, before.time + host_.times.seconds_per_hop) + seconds_of_gate(rank);
       times_of(rank).waiting += begin - time;
       time = begin;
     }
@@ -115,6 +115,13 @@ class Run {
       ready_.push(time, state.first_lane + lane);
     }
     if (program.empty()) times_of(rank).end = time;
+  }
+
+  // A rank reads a line of each other rank of its host to see which rounds they have completed. It often sees several.
+  double seconds_of_gate(Rank rank) const {
+    constexpr double kLine = 64;
+    const auto others = static_cast<double>(topology_.ranks_of_host(topology_.host_of(rank)).size() - 1);
+    return others * kLine * host_.times.exchanged.seconds_per_byte_of_step(kLine) / programs_.depth;
   }
 
   RoundState& round_state(std::uint64_t round) {

@@ -17,4 +17,9 @@ double RateCurve::seconds_per_byte(double bytes) const {
   return (1 - part) / below.bytes_per_second + part / above->bytes_per_second;
 }
 
+double RateCurve::seconds_per_byte_of_step(double bytes) const {
+  const double least = points_.empty() ? 0 : points_.front().bytes;
+  return seconds_per_byte(bytes) * (bytes > 0 && bytes < least ? least / bytes : 1);
+}
+
 }  // namespace accord::sim

@@ -21,6 +21,8 @@ class RateCurve {
   explicit RateCurve(std::vector<Point> points) : points_(std::move(points)) {}
 
   double seconds_per_byte(double bytes) const;
+  /// The same for a step of that many bytes: one that is smaller than the first size takes as long as that one.
+  double seconds_per_byte_of_step(double bytes) const;
   const std::vector<Point>& points() const { return points_; }
   bool depends_on_size() const { return points_.size() > 1; }
 

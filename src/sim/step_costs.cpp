@@ -81,7 +81,7 @@ ElementCost StepCosts::of(const plan::Step& step, std::uint64_t length) const {
   ElementCost cost;
   const double step_bytes = static_cast<double>(std::min(length, shape_.slice) * element_bytes_);
   if (shape_.reads && is_other(step.sources[0])) {
-    cost.seconds = bytes_of(step.sources[0]) * host_.times.read.seconds_per_byte(step_bytes);
+    cost.seconds = bytes_of(step.sources[0]) * host_.times.read.seconds_per_byte_of_step(step_bytes);
     use_memory(step.sources[0], 2 * bytes_of(step.sources[0]), cost);
     return cost;
   }
@@ -96,10 +96,10 @@ void StepCosts::touch(const plan::Chunk& chunk, bool writes, double step_bytes, 
   const HostTimes& times = host_.times;
   const bool is_packets = chunk.space == plan::Space::kPackets;
   double seconds = times.touched.seconds_per_byte(is_packets ? step_bytes : working_set_of(chunk));
-  if (is_other(chunk)) seconds += times.exchanged.seconds_per_byte(step_bytes);
-  if (is_packets) seconds += times.packets.seconds_per_byte(step_bytes);
+  if (is_other(chunk)) seconds += times.exchanged.seconds_per_byte_of_step(step_bytes);
+  if (is_packets) seconds += times.packets.seconds_per_byte_of_step(step_bytes);
   const bool is_published = !is_packets && writes && (is_other(chunk) || !is_buffer(chunk));
-  if (is_published) seconds += times.published.seconds_per_byte(step_bytes);
+  if (is_published) seconds += times.published.seconds_per_byte_of_step(step_bytes);
   cost.seconds += bytes_of(chunk) * seconds;
   use_memory(chunk, bytes_of(chunk), cost);
 }

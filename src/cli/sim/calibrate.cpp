@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 
 #include "base/config.hpp"
@@ -88,6 +89,14 @@ Status take(Result<std::optional<Value>> from, Value& to, bool& interrupted) {
 // Ranks 0 and 1 measure, while the others wait.
 Status measure_plans(Session& session, sim::HostTimings& timings, bool& interrupted) {
   constexpr std::array<Rank, 2> kPair = {0, 1};
+  if (session.ranks.rank() == 0) {
+    session.progress.show("calls");
+    ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> alone,
+                            session.control.split_ranks(std::span(kPair).first(1), "calibrate alone"));
+    Meter meter(*alone, session.watch);
+    PlanProbes probes(*alone, meter, session.effort(), session.statistic);
+    ACCORD_RETURN_IF_ERROR(take(probes.call(), timings.call, interrupted));
+  }
   if (session.ranks.rank() < 2) {
     ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> pair,
                             session.control.split_ranks(kPair, "calibrate pair"));
@@ -99,8 +108,6 @@ Status measure_plans(Session& session, sim::HostTimings& timings, bool& interrup
     ACCORD_RETURN_IF_ERROR(take(probes.round_trips(), timings.round_trips, interrupted));
     session.progress.show("steps");
     if (!interrupted) ACCORD_RETURN_IF_ERROR(take(probes.steps(), timings.steps, interrupted));
-    session.progress.show("packets");
-    if (!interrupted) ACCORD_RETURN_IF_ERROR(take(probes.packet_trips(), timings.packet_trips, interrupted));
   }
   ACCORD_ASSIGN_OR_RETURN(const bool any, session.interrupted());
   interrupted = interrupted || any;
@@ -119,6 +126,8 @@ Status measure_memory(Session& session, SharedMemory& shared, sim::HostTimings& 
   ACCORD_ASSIGN_OR_RETURN(const MemoryProbes::Exchanges exchanges, probes.exchanges());
   timings.writes = exchanges.writes;
   timings.reads = exchanges.reads;
+  timings.packet_writes = exchanges.packet_writes;
+  timings.packet_reads = exchanges.packet_reads;
   ACCORD_ASSIGN_OR_RETURN(interrupted, session.interrupted());
   if (interrupted) return {};
   session.progress.show("copies by the kernel");

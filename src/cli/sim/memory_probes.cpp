@@ -18,18 +18,20 @@
 #include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "base/wait.hpp"
+#include "exec/domain.hpp"
 #include "exec/peer_memory.hpp"
 #include "exec/store_chooser.hpp"
+#include "exec/window_layout.hpp"
 
 namespace accord::cli {
 namespace {
 
 constexpr std::size_t kSmallestCopy = 1 << 10, kLargestCopy = 32 << 20;
 constexpr std::size_t kSmallestExchange = 64, kLargestExchange = 1 << 20;
-constexpr std::size_t kSmallestRead = 4 << 10, kLargestRead = 16 << 20;
+constexpr std::size_t kSmallestRead = 64, kLargestRead = 16 << 20;
 constexpr std::size_t kGrowth = 4;      // from one size to the next
 constexpr std::size_t kCopyGrowth = 2;  // of copies: to find where the caches end
-constexpr std::size_t kPage = 4096;
+using exec::kLine, exec::kPacketData, exec::kPage;
 constexpr double kSampleSeconds = 10e-6;
 constexpr std::size_t kMostSamples = 2000, kFewestSamples = 5;
 
@@ -43,6 +45,9 @@ double seconds_of_clock() {
 
 // The compiler must not leave out a copy that nobody reads.
 void keep(void* data) { asm volatile("" : : "r"(data) : "memory"); }
+
+// Until then other ranks do not see what was written, nor a signal that follows.
+void drain_stores() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 }  // namespace
 
@@ -131,11 +136,15 @@ Result<MemoryProbes::Copies> MemoryProbes::copies() {
   return result;
 }
 
-// Rank 0 returns its time, and that of rank 1 is in the header.
-sim::Sized MemoryProbes::exchange(std::size_t bytes) {
+// What the two ranks do in turn. `round` counts from 1.
+struct MemoryProbes::Handler {
+  std::function<void(std::uint64_t round)> write, read;
+};
+
+// Rank 0 returns its time, and that of rank 1 is in the header. Both are medians: the minimum would be that of the rare
+// moments in which both ranks share a cache.
+sim::Figure MemoryProbes::exchange(const Handler& handler) {
   const bool writes = control_.rank() == 0;
-  std::byte* const shared = shared_.data() + shared_bytes() - kLargestExchange;
-  exec::StoreChooser stores;
   std::vector<double> samples;
   const auto began = Clock::now();
   for (bool is_last = false; !is_last;) {
@@ -143,13 +152,9 @@ sim::Sized MemoryProbes::exchange(std::size_t bytes) {
     is_last = writes ? samples.size() + 1 >= kMostSamples ||
                            (samples.size() >= kFewestSamples && seconds_since(began) > seconds_)
                      : header().is_last.load(std::memory_order_relaxed);
+    const std::uint64_t round = samples.size() + 1;
     const auto begin = Clock::now();
-    if (writes) {
-      stores.run(bytes, [&](kernels::Store store) { kernels::copy(shared, memory_->from.get(), bytes, store); });
-    } else {
-      std::memcpy(memory_->to.get(), shared, bytes);
-      keep(memory_->to.get());
-    }
+    writes ? handler.write(round) : handler.read(round);
     samples.push_back(std::max(seconds_since(begin) - clock_seconds_, 1e-10));
     if (writes) header().is_last.store(is_last, std::memory_order_relaxed);
     if (is_last && !writes) {
@@ -159,18 +164,53 @@ sim::Sized MemoryProbes::exchange(std::size_t bytes) {
     pass_turn(writes ? 1 : 0);
   }
   if (writes) wait_for_turn(0);
-  return {static_cast<double>(bytes), sim::figure_of(std::move(samples), statistic_)};
+  return sim::figure_of(std::move(samples));
+}
+
+void MemoryProbes::exchange(const Handler& handler, std::size_t bytes, std::vector<sim::Sized>& writes,
+                            std::vector<sim::Sized>& reads) {
+  writes.push_back({static_cast<double>(bytes), exchange(handler)});
+  const Header& reader = header();
+  if (control_.rank() == 0)
+    reads.push_back({static_cast<double>(bytes),
+                     sim::figure_of({reader.seconds.begin(), reader.seconds.begin() + reader.samples})});
 }
 
 Result<MemoryProbes::Exchanges> MemoryProbes::exchanges() {
   Exchanges result;
+  std::byte* const shared = shared_.data() + shared_bytes() - kLargestExchange;
+  std::byte *const from = memory_->from.get(), *const to = memory_->to.get();
   for (std::size_t bytes = kSmallestExchange; bytes <= kLargestExchange && control_.rank() < 2; bytes *= kGrowth) {
-    result.writes.push_back(exchange(bytes));
-    const Header& reader = header();
-    if (control_.rank() == 0)
-      result.reads.push_back(
-          {static_cast<double>(bytes),
-           sim::figure_of({reader.seconds.begin(), reader.seconds.begin() + reader.samples}, statistic_)});
+    exec::StoreChooser stores;
+    const auto write = [&](std::uint64_t) {
+      stores.run(bytes, [&](kernels::Store store) { kernels::copy(shared, from, bytes, store); });
+      drain_stores();
+    };
+    const auto read = [&](std::uint64_t) {
+      std::memcpy(to, shared, bytes);
+      keep(to);
+    };
+    exchange({write, read}, bytes, result.writes, result.reads);
+  }
+  for (const std::size_t lines : {1, 4, 16, 64, 146}) {
+    if (control_.rank() > 1) break;
+    const volatile std::size_t data_bytes = kPacketData;  // not known to the compiler, as in the executor
+    const auto word = [&](std::size_t line) { return exec::Domain::word(shared + line * kLine + kPacketData); };
+    const auto write = [&](std::uint64_t round) {
+      for (std::size_t line = 0; line < lines; ++line) {
+        std::memcpy(shared + line * kLine, from + line * kPacketData, data_bytes);
+        word(line).store(round, std::memory_order_release);
+      }
+      drain_stores();
+    };
+    const auto read = [&](std::uint64_t round) {
+      for (std::size_t line = 0; line < lines; ++line) {
+        while (word(line).load(std::memory_order_acquire) != round) cpu_relax();
+        std::memcpy(to + line * kPacketData, shared + line * kLine, data_bytes);
+      }
+      keep(to);
+    };
+    exchange({write, read}, lines * kPacketData, result.packet_writes, result.packet_reads);
   }
   ACCORD_RETURN_IF_ERROR(control_.barrier());
   return result;

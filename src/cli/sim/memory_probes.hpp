@@ -42,7 +42,8 @@ class MemoryProbes {
   Result<Copies> copies();
 
   struct Exchanges {
-    std::vector<sim::Sized> writes, reads;  ///< rank 0 writes and rank 1 reads
+    std::vector<sim::Sized> writes, reads;                ///< rank 0 writes and rank 1 reads
+    std::vector<sim::Sized> packet_writes, packet_reads;  ///< the same in packets, as the executor writes them
   };
   Result<Exchanges> exchanges();
   /// By the kernel, of rank 1 out of a buffer of rank 0; empty if the kernel refuses.
@@ -56,7 +57,10 @@ class MemoryProbes {
   Header& header() const;
   void wait_for_turn(std::uint64_t turn) const;
   void pass_turn(std::uint64_t turn) const;
-  sim::Sized exchange(std::size_t bytes);
+  struct Handler;
+  sim::Figure exchange(const Handler& handler);
+  void exchange(const Handler& handler, std::size_t bytes, std::vector<sim::Sized>& writes,
+                std::vector<sim::Sized>& reads);
   sim::Figure repeat(const std::function<void()>& work) const;
 
   SharedMemory& shared_;

@@ -16,8 +16,6 @@ namespace {
 
 constexpr std::array kRoundTrips = {1, 4, 7, 10, 13};
 constexpr std::array kSteps = {16, 32, 48, 64};
-constexpr std::array kPacketTrips = {1, 2, 3, 4};
-constexpr std::array<std::size_t, 5> kPacketBytes = {56, 224, 896, 3584, 8176};  // whole lines
 
 // A signal goes to rank 1 and one comes back, again and again.
 Result<plan::Plan> round_trips_plan(int times) {
@@ -36,20 +34,6 @@ Result<plan::Plan> steps_plan(int times) {
   for (int i = 0; i < times; ++i) plan.on(0).copy(plan::input(0, 0), {plan::scratch(0, i % kChunks)});
   plan.on(0).signal(1);
   plan.on(1).wait(0).copy(plan::scratch(0, 0), {plan::output(1, 0)});
-  return std::move(plan).build();
-}
-
-// Packets go to rank 1, which copies them out and sends them back.
-Result<plan::Plan> packet_trips_plan(int times) {
-  plan::PlanBuilder plan(fmt::format("calibrate_packet_trips_{}", times), {.collective = Collective::kBroadcast}, 2,
-                         {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = times, .packet_chunks = 2 * times});
-  for (int i = 0; i < times; ++i) {
-    const plan::Chunk there = plan::packets(1, 2 * i), back = plan::packets(0, 2 * i + 1);
-    plan.on(0).put_packets(i == 0 ? plan::input(0, 0) : plan::scratch(0, i - 1), there);
-    plan.on(1).copy(there, {plan::scratch(1, i)}).put_packets(plan::scratch(1, i), back);
-    plan.on(0).copy(back, {plan::scratch(0, i)});
-  }
-  plan.on(1).copy(plan::scratch(1, 0), {plan::output(1, 0)});
   return std::move(plan).build();
 }
 
@@ -74,7 +58,7 @@ sim::Figure PlanProbes::figure_of(const Measured& measured) const {
 
 Result<Communicator> PlanProbes::communicator(const std::string& name, const std::string& select) {
   ACCORD_ASSIGN_OR_RETURN(std::optional<Communicator> made,
-                          pair_.split(0, pair_.rank(), CommunicatorOptions{.name = name, .select = select}));
+                          ranks_.split(0, ranks_.rank(), CommunicatorOptions{.name = name, .select = select}));
   if (!made) return Status(StatusCode::kInternal, fmt::format("{} was made without this rank", name));
   return *made;
 }
@@ -89,9 +73,10 @@ Result<std::optional<std::vector<sim::Repeated>>> PlanProbes::measure(Collective
     contenders.push_back({plan.name, std::move(comm)});
   }
   ACCORD_ASSIGN_OR_RETURN(const BenchOperation* operation, bench_operation(to_string(collective)));
-  ACCORD_ASSIGN_OR_RETURN(const auto measured,
-                          meter_.measure({.operation = *operation, .bytes = bytes, .dtype = DType::kUInt8, .ranks = 2},
-                                         effort_, contenders));
+  ACCORD_ASSIGN_OR_RETURN(
+      const auto measured,
+      meter_.measure({.operation = *operation, .bytes = bytes, .dtype = DType::kUInt8, .ranks = ranks_.size()}, effort_,
+                     contenders));
   if (!measured) return std::optional<std::vector<sim::Repeated>>();
   std::vector<sim::Repeated> all;
   for (std::size_t i = 0; i < times.size(); ++i) all.push_back({times[i], figure_of((*measured)[i])});
@@ -108,30 +93,23 @@ Result<std::optional<std::vector<sim::Repeated>>> PlanProbes::steps() {
   return measure(Collective::kBroadcast, 8, plans, {kSteps.begin(), kSteps.end()});
 }
 
-Result<std::optional<std::vector<sim::Sized>>> PlanProbes::packet_trips() {
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<plan::Plan> plans, plans_of(packet_trips_plan, kPacketTrips));
-  std::vector<sim::Sized> all;
-  for (const std::size_t bytes : kPacketBytes) {
-    ACCORD_ASSIGN_OR_RETURN(const auto trips,
-                            measure(Collective::kBroadcast, bytes, plans, {kPacketTrips.begin(), kPacketTrips.end()}));
-    if (!trips) return std::optional<std::vector<sim::Sized>>();
-    double spread = 0;
-    for (const sim::Repeated& one : *trips) spread = std::max(spread, one.seconds.spread);
-    all.push_back({static_cast<double>(bytes), {sim::line_through(*trips).slope / 2, spread}});
-  }
-  return std::optional(std::move(all));
-}
-
-Result<std::optional<sim::Figure>> PlanProbes::message(std::size_t bytes) {
+Result<std::optional<sim::Figure>> PlanProbes::measure(std::string_view name, std::size_t bytes) {
   std::vector<Contender> contenders;
-  ACCORD_ASSIGN_OR_RETURN(Communicator comm, communicator(fmt::format("calibrate message {}", bytes), ""));
-  contenders.push_back({"message", std::move(comm)});
-  ACCORD_ASSIGN_OR_RETURN(const BenchOperation* operation, bench_operation("send_recv_bandwidth"));
-  ACCORD_ASSIGN_OR_RETURN(const auto measured,
-                          meter_.measure({.operation = *operation, .bytes = bytes, .dtype = DType::kUInt8, .ranks = 2},
-                                         effort_, contenders));
+  ACCORD_ASSIGN_OR_RETURN(Communicator comm, communicator(fmt::format("calibrate {} {}", name, bytes), ""));
+  contenders.push_back({std::string(name), std::move(comm)});
+  ACCORD_ASSIGN_OR_RETURN(const BenchOperation* operation, bench_operation(name));
+  ACCORD_ASSIGN_OR_RETURN(
+      const auto measured,
+      meter_.measure({.operation = *operation, .bytes = bytes, .dtype = DType::kUInt8, .ranks = ranks_.size()}, effort_,
+                     contenders));
   if (!measured) return std::optional<sim::Figure>();
   return std::optional(figure_of(measured->front()));
+}
+
+Result<std::optional<sim::Figure>> PlanProbes::call() { return measure("barrier", 0); }
+
+Result<std::optional<sim::Figure>> PlanProbes::message(std::size_t bytes) {
+  return measure("send_recv_bandwidth", bytes);
 }
 
 }  // namespace accord::cli

@@ -9,20 +9,20 @@
 
 namespace accord::cli {
 
-/// Two ranks. Both call each method, in the same order. Each returns nullopt if a rank was interrupted, and fails as
-/// calls do.
+/// Two ranks, or one for call(). All call each method, in the same order. Each returns nullopt if a rank was
+/// interrupted, and fails as calls do.
 class PlanProbes {
  public:
-  /// `pair`: a communicator of the two ranks.
-  PlanProbes(Communicator pair, Meter& meter, Effort effort, sim::Statistic statistic)
-      : pair_(std::move(pair)), meter_(meter), effort_(effort), statistic_(statistic) {}
+  /// `ranks`: a communicator of them.
+  PlanProbes(Communicator ranks, Meter& meter, Effort effort, sim::Statistic statistic)
+      : ranks_(std::move(ranks)), meter_(meter), effort_(effort), statistic_(statistic) {}
 
   /// Calls with several round trips of a signal.
   Result<std::optional<std::vector<sim::Repeated>>> round_trips();
   /// Calls in which one rank makes many copies of 8 bytes.
   Result<std::optional<std::vector<sim::Repeated>>> steps();
-  /// Half of a round trip of packets, for several sizes.
-  Result<std::optional<std::vector<sim::Sized>>> packet_trips();
+  /// A call that waits for nothing, if the communicator has one rank.
+  Result<std::optional<sim::Figure>> call();
   /// A message of `bytes`, among many in one direction.
   Result<std::optional<sim::Figure>> message(std::size_t bytes);
 
@@ -30,9 +30,10 @@ class PlanProbes {
   Result<std::optional<std::vector<sim::Repeated>>> measure(Collective collective, std::size_t bytes,
                                                             const std::vector<plan::Plan>& plans,
                                                             const std::vector<int>& times);
+  Result<std::optional<sim::Figure>> measure(std::string_view operation, std::size_t bytes);
   Result<Communicator> communicator(const std::string& name, const std::string& select);
 
-  Communicator pair_;
+  Communicator ranks_;
   Meter& meter_;
   sim::Figure figure_of(const Measured& measured) const;
 
