@@ -16,15 +16,16 @@ from accord.torch.work import Work
 class Receive(Background):
     """A receive in progress, and the rank of the sender."""
 
-    def __init__(self, memory: torch.Tensor, tag: int) -> None:
+    def __init__(self, receive_any: Callable[[torch.Tensor, int], int], memory: torch.Tensor, tag: int) -> None:
         super().__init__()
+        self._receive_any = receive_any
         self.source = -1
         self._memory = memory
         self._tag = tag
 
-    def run(self, comm: accord.Communicator) -> None:
+    def run(self) -> None:
         def receive() -> None:
-            self.source = comm.recv_any(self._memory, self._tag)
+            self.source = self._receive_any(self._memory, self._tag)
 
         self.do(receive)
 
@@ -38,15 +39,16 @@ class ReceiveWork(Work):
 class AnySource:
     """The receives from any source of one group."""
 
-    def __init__(self, comm: accord.Communicator) -> None:
-        self._comm = comm
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[int, deque[Receive]] = {}  # by tag; a tag that is present has a thread
 
-    def start(self, memory: torch.Tensor, tag: int, at_end: Callable[[BaseException | None], object]) -> Receive:
-        """Starts a receive, which calls `at_end` with its error. Cost: a thread, unless the tag has one."""
-        receive = Receive(memory, tag)
-        receive.on_end(at_end)
+    def start(self, comm: accord.Communicator, memory: torch.Tensor, tag: int) -> Receive:
+        """Starts a receive. Raises the error of a communicator that has failed or is closed, and WrongState if there is
+        none at present. Cost: a thread, unless the tag has one."""
+        if (error := comm.error) is not None:
+            raise error
+        receive = Receive(comm.recv_any, memory, tag)  # which NotFormed does not have
         with self._lock:
             if tag in self._waiting:
                 self._waiting[tag].append(receive)
@@ -66,4 +68,4 @@ class AnySource:
                     del self._waiting[tag]
                     return
                 receive = self._waiting[tag].popleft()
-            receive.run(self._comm)
+            receive.run()

@@ -130,17 +130,23 @@ class Calls:
         return work
 
     def _work_of(
-        self, start: Callable[[], accord.Work], tensors: Tensors, back: list[CopyBack], device: torch.device | None
+        self,
+        start: Callable[[], accord.Work],
+        tensors: Tensors,
+        back: list[CopyBack],
+        device: torch.device | None,
+        kind: type[Work] = Work,
     ) -> Work:
         self._sequence_number += 1
         try:
-            work = checked_start(start())
+            work = checked_start(self._comm, start)
             if self._abort_hooks:
                 work.on_end(self._on_failure)
             if device is not None:
                 return DeviceWork(work, tensors, back, self._global_ranks, device)
-            return Work(work, tensors, back, self._global_ranks)
+            return kind(work, tensors, back, self._global_ranks)
         except accord.Error as error:
+            self._on_failure(error)
             raise as_torch_error(error, self._global_ranks) from None
 
     # Failures.

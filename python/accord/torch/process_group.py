@@ -5,6 +5,7 @@ progress in the background. Dense tensors are not copied, nor are lists of tenso
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -84,7 +85,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         self._global_ranks = global_ranks
         self._window = window
         self._monitored_barrier = monitored_barrier
-        self._any_source = AnySource(comm)
+        self._any_source = AnySource()
 
     @property
     def communicator(self) -> accord.Communicator:
@@ -338,13 +339,9 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         tensor = single(tensors, "recv")
         back: list[CopyBack] = []
         memory = target(tensor, "recv", back)
-
-        def start() -> ReceiveWork:
-            receive = self._any_source.start(memory, tag, self._on_failure)
-            return ReceiveWork(receive, (tensor,), back, self._global_ranks)
-
-        self._sequence_number += 1
-        return recorded("recvAnySource", (tensor,), start) if c10d.profiler_enabled() else start()
+        receive = functools.partial(self._any_source.start, self._comm, memory, tag)
+        started = functools.partial(self._work_of, receive, (tensor,), back, None, ReceiveWork)
+        return recorded("recvAnySource", (tensor,), started) if c10d.profiler_enabled() else started()
 
     # Other groups.
 

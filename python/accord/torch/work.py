@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import ClassVar
 
@@ -237,11 +237,14 @@ class FinishedWork(dist.Work):
         return future
 
 
-def checked_start(work: accord.Work) -> accord.Work:
-    """Returns `work`, just started. Raises errors in its arguments, as torch's backends do: a program may never wait
-    for a message that it sends."""
+def checked_start(comm: accord.Communicator, start: Callable[[], accord.Work]) -> accord.Work:
+    """Returns the work of start(), an asynchronous call of `comm`. Raises errors in its arguments, and the error of a
+    communicator that has failed or is closed before it, as torch's backends do: a program may never wait for a message
+    that it sends."""
+    is_ready = comm.error is None
+    work = start()
     error = work.error
-    if isinstance(error, accord.InvalidArgument | accord.Unsupported):
+    if error is not None and (not is_ready or isinstance(error, accord.InvalidArgument | accord.Unsupported)):
         raise error
     return work
 

@@ -8,7 +8,7 @@ factor of PREMUL_SUM, windows, persistent and registered tensors) come from bind
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -38,7 +38,8 @@ class Backend(Group):
         self, timeout: Timeout, name: str, *arguments: Any, back: Sequence[CopyBack] = (), **factor: Any
     ) -> Work:
         start = getattr(self.communicator, name + "_async")
-        return self._work(start(*arguments, timeout=timeout or self._timeout, **self._stream(name), **factor), back)
+        keywords = {"timeout": timeout or self._timeout, **self._stream(name), **factor}
+        return self._work(lambda: start(*arguments, **keywords), back)
 
     def _stream(self, name: str) -> dict[str, Any]:
         """Returns keywords for a call of that name. A barrier synchronizes ranks, not streams."""
@@ -46,8 +47,8 @@ class Backend(Group):
             return {}
         return {"stream": streams.current(self._device)}
 
-    def _work(self, work: accord.Work, back: Sequence[CopyBack]) -> Work:
-        checked_start(work)
+    def _work(self, start: Callable[[], accord.Work], back: Sequence[CopyBack]) -> Work:
+        work = checked_start(self.communicator, start)
         return (
             Work(work, back, self._size) if self._device is None else DeviceWork(work, back, self._size, self._device)
         )
@@ -97,9 +98,10 @@ class Backend(Group):
                 batch.send(source(tensor, "send"), peer)
             else:
                 batch.recv(target(tensor, "recv", back), peer)
+        keywords = {"timeout": timeout or self._timeout, **self._stream("batch")}
         if async_op:
-            return self._work(batch.start(timeout=timeout or self._timeout, **self._stream("batch")), back)
-        batch.run(timeout=timeout or self._timeout, **self._stream("batch"))
+            return self._work(lambda: batch.start(**keywords), back)
+        batch.run(**keywords)
         copy_back(back)
         return None
 
@@ -122,7 +124,7 @@ class Backend(Group):
         if prepared is None:
             return self.all_gather_single(handle.output, input, async_op, timeout)
         if async_op and self._starts_collectives:
-            return self._work(prepared.start(), ())
+            return self._work(prepared.start, ())
         prepared.run()
         return None
 

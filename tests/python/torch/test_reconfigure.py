@@ -189,6 +189,7 @@ def end_early(group, folder):
         return group.reconfigure(types.SimpleNamespace(uuid=uuid, handles=handles, timeout=None, hints={}))
 
     seen.append(failure(dist.all_reduce, torch.ones(1)))
+    seen.append(failure(group.recv_anysource, [torch.ones(1)]))
     seen.append(failure(start, "bad", None))
     work = start("text", [group.get_reconfigure_handle(), 7])
     seen += [failure(work.wait), type(work.exception()).__name__]
@@ -210,6 +211,7 @@ def test_a_reconfiguration_can_be_aborted_and_wrong_arguments_change_nothing(tor
     (outcome,) = torch_ranks(1).outcomes(end_early, str(tmp_path))
     assert outcome.error is None, outcome.error
     assert outcome.value == [
+        "WrongState",
         "WrongState",
         "TypeError",
         "TypeError",

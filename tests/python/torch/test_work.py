@@ -1,4 +1,4 @@
-"""Works whose only reference is held by C++."""
+"""Works whose only reference is held by C++, and calls that fail before they have a work."""
 # ruff: noqa: F821 (names that ranks.py provides)
 
 
@@ -38,3 +38,35 @@ def drop_works(group):
 def test_few_unawaited_works_are_kept_and_awaited_ones_are_freed(torch_ranks):
     for alive, most, freed in torch_ranks(2).run(drop_works):
         assert alive == most and freed
+
+
+def start_after_a_failure(group):
+    import accord.torch
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    peer, one, fired, seen = 1 - rank, torch.ones(1), [], []
+    failed, closed = dist.new_group(), dist.new_group()
+    closed.shutdown()
+
+    def failure(call, *arguments, **keywords):
+        try:
+            call(*arguments, **keywords)
+        except accord.Error as error:
+            seen.append(type(error).__name__)
+
+    failure(dist.all_reduce, torch.ones(2 + rank), group=failed)
+    failed.register_abort_hook(0, lambda: fired.append(len(seen)))
+    for group in (failed, closed):
+        failure(dist.all_reduce, one, group=group, async_op=True)
+        failure(dist.all_gather_into_tensor, torch.empty(size), one, group=group, async_op=True)
+        failure(dist.isend, one, peer, group)
+        failure(dist.irecv, one, peer, group)
+        failure(dist.irecv, one, group=group)
+        failure(dist.batch_isend_irecv, [dist.P2POp(dist.isend, one, peer, group)])
+    return seen, fired
+
+
+def test_a_call_of_a_group_that_has_failed_or_is_closed_raises_before_it_is_waited_for(torch_ranks):
+    for seen, fired in torch_ranks(2).run(start_after_a_failure):
+        assert seen == ["Mismatch"] * 7 + ["Closed"] * 6
+        assert fired == [1]

@@ -116,7 +116,13 @@ def outlive(group, support, folder):
     window.tensor_register(torch.zeros(1))
     if who == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    for call, *arguments in ((backend.all_reduce, torch.ones(1), stand_in.ADD, False), (window.signal, 0, False)):
+    calls = [
+        (backend.all_reduce, torch.ones(1), stand_in.ADD, False),
+        (window.signal, 0, False),
+        (backend.send, torch.ones(1), 2 - who, True),
+        (backend.batch_op_issue, [(False, torch.ones(1), 2 - who)], True),
+    ]
+    for call, *arguments in calls:
         try:
             call(*arguments)
         except RuntimeError as error:
@@ -133,7 +139,7 @@ def test_the_others_go_on_after_a_rank_was_killed(fresh_ranks, tmp_path):
     assert (killed.value, killed.error) == (None, None)
     for outcome, rank in ((first, 1), (third, 0)):
         assert outcome.error is None, outcome.error
-        assert outcome.value == ([("PeerLost", [1], True)] * 2, rank, False, 4)
+        assert outcome.value == ([("PeerLost", [1], True)] * 4, rank, False, 4)
 
 
 def abort_while_forming(group, support, folder):
