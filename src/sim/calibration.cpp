@@ -1,12 +1,13 @@
 // Each figure is what remains of a timing after the figures before it are taken away:
 //
 //   a call of a rank alone        a call
-//   a call with k round trips     its slope is 2 hops and 4 steps
+//   a word to another rank        a hop
 //   a call with k short copies    its slope is a step
 //   a copy of n bytes             2 n touched, in a working set of 2 n
 //   a write, a read               2 n touched, and n published or exchanged
 //   writing and reading packets   4 n touched, n exchanged, 2 n in packets
-//   round trips between hosts     the same line as above, with two messages and the latency in place of a hop
+//   a call with k round trips between hosts
+//                                 its slope is twice the latency, 4 messages and 4 steps
 #include "sim/calibration.hpp"
 
 #include <fmt/format.h>
@@ -100,10 +101,10 @@ Calibrated host_from(const HostTimings& timings) {
 
   times.seconds_per_step = std::max(0.0, slope_of(timings.steps));
   note("host.step_seconds", first_and_last(timings.steps, "copies of 8 bytes"));
-  times.seconds_per_hop = std::max(0.0, slope_of(timings.round_trips) / 2 - 2 * times.seconds_per_step);
+  times.seconds_per_hop = timings.hop.value;
   host.call_seconds = timings.call.value;
   note("host.call_seconds", "barriers of one rank; " + note_on(timings.call));
-  note("host.hop_seconds", first_and_last(timings.round_trips, "round trips of a signal"));
+  note("host.hop_seconds", "half of the time of a word to another rank and back; " + note_on(timings.hop));
 
   std::vector<RateCurve::Point> touched;
   for (const Sized& one : timings.copies) touched.push_back({2 * one.bytes, 2 * one.bytes / one.seconds.value});

@@ -39,13 +39,13 @@ double slope_of(const std::vector<Repeated>& points);
 struct HostTimings {
   int ranks = 1;
   int cores = 1;
-  Figure call{};                        ///< seconds of a call of a rank alone
-  std::vector<Repeated> round_trips{};  ///< calls in which a signal goes to another rank and one comes back
-  std::vector<Repeated> steps{};        ///< calls with copies of 8 bytes
-  std::vector<Sized> copies{};          ///< between two buffers of one rank
-  std::vector<Sized> writes{};          ///< copies into memory that another rank has read since the last write
-  std::vector<Sized> reads{};           ///< copies out of memory that another rank has written since the last read
-  std::vector<Sized> packet_writes{};   ///< the same in packets
+  Figure call{};                       ///< seconds of a call of a rank alone
+  Figure hop{};                        ///< seconds until another rank sees a word, of ranks that take turns
+  std::vector<Repeated> steps{};       ///< calls with copies of 8 bytes
+  std::vector<Sized> copies{};         ///< between two buffers of one rank
+  std::vector<Sized> writes{};         ///< copies into memory that another rank has read since the last write
+  std::vector<Sized> reads{};          ///< copies out of memory that another rank has written since the last read
+  std::vector<Sized> packet_writes{};  ///< the same in packets
   std::vector<Sized> packet_reads{};
   std::vector<Sized> kernel_reads{};   ///< by the kernel out of another rank's buffer; empty: it refuses
   std::vector<double> memory_rates{};  ///< bytes per second read and written by each rank, all at once

@@ -104,10 +104,8 @@ Status measure_plans(Session& session, sim::HostTimings& timings, bool& interrup
                             session.control.split_ranks(kPair, "calibrate pair control"));
     Meter meter(*checks, session.watch);
     PlanProbes probes(*pair, meter, session.effort(), session.statistic);
-    session.progress.show("signals");
-    ACCORD_RETURN_IF_ERROR(take(probes.round_trips(), timings.round_trips, interrupted));
     session.progress.show("steps");
-    if (!interrupted) ACCORD_RETURN_IF_ERROR(take(probes.steps(), timings.steps, interrupted));
+    ACCORD_RETURN_IF_ERROR(take(probes.steps(), timings.steps, interrupted));
   }
   ACCORD_ASSIGN_OR_RETURN(const bool any, session.interrupted());
   interrupted = interrupted || any;
@@ -122,6 +120,8 @@ Status measure_memory(Session& session, SharedMemory& shared, sim::HostTimings& 
   timings.memory_rates = copies.memory_rates;
   ACCORD_ASSIGN_OR_RETURN(interrupted, session.interrupted());
   if (interrupted) return {};
+  session.progress.show("signals");
+  ACCORD_ASSIGN_OR_RETURN(timings.hop, probes.hop());
   session.progress.show("memory that two ranks share");
   ACCORD_ASSIGN_OR_RETURN(const MemoryProbes::Exchanges exchanges, probes.exchanges());
   timings.writes = exchanges.writes;

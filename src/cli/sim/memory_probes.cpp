@@ -136,6 +136,30 @@ Result<MemoryProbes::Copies> MemoryProbes::copies() {
   return result;
 }
 
+// Beside other programs most round trips are those of moments in which both ranks run.
+Result<sim::Figure> MemoryProbes::hop() {
+  constexpr int kTripsPerSample = 10;
+  std::vector<double> samples;
+  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  const auto began = Clock::now();
+  for (bool is_last = false; !is_last && control_.rank() < 2;) {
+    if (control_.rank() == 0)
+      header().is_last.store(
+          samples.size() + 1 >= kMostSamples || (samples.size() >= kFewestSamples && seconds_since(began) > seconds_),
+          std::memory_order_relaxed);
+    const auto begin = Clock::now();
+    for (int trip = 0; trip < kTripsPerSample; ++trip) {
+      if (control_.rank() == 1) wait_for_turn(1);
+      is_last = header().is_last.load(std::memory_order_relaxed);  // before rank 0 can begin the next sample
+      pass_turn(control_.rank() == 0 ? 1 : 0);
+      if (control_.rank() == 0) wait_for_turn(0);
+    }
+    samples.push_back(seconds_since(begin) / (2 * kTripsPerSample));
+  }
+  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  return samples.empty() ? sim::Figure() : sim::figure_of(std::move(samples));
+}
+
 // What the two ranks do in turn. `round` counts from 1.
 struct MemoryProbes::Handler {
   std::function<void(std::uint64_t round)> write, read;

@@ -41,6 +41,9 @@ class MemoryProbes {
   };
   Result<Copies> copies();
 
+  /// Seconds until another rank sees a word: half round trips.
+  Result<sim::Figure> hop();
+
   struct Exchanges {
     std::vector<sim::Sized> writes, reads;                ///< rank 0 writes and rank 1 reads
     std::vector<sim::Sized> packet_writes, packet_reads;  ///< the same in packets, as the executor writes them

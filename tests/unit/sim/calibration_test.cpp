@@ -17,8 +17,7 @@ Figure exactly(double seconds) { return {seconds, 0}; }
 HostTimings known_timings() {
   HostTimings timings{.ranks = 4, .cores = 2};
   timings.call = exactly(kCallTime);
-  for (const int times : {1, 4, 7})
-    timings.round_trips.push_back({times, exactly(kCallTime + 2 * times * (kHopTime + 2 * kStepTime))});
+  timings.hop = exactly(kHopTime);
   for (const int times : {16, 32}) timings.steps.push_back({times, exactly(5e-7 + times * kStepTime)});
   for (const double bytes : {1e3, 1e5}) {
     timings.copies.push_back({bytes, exactly(2 * bytes * kTouched)});
@@ -60,12 +59,10 @@ TEST(Calibration, takes_what_is_faster_than_its_parts_for_free) {
 
 TEST(Calibration, is_not_changed_by_one_disturbed_point) {
   HostTimings timings = known_timings();
-  timings.round_trips = {};
-  for (const int times : {1, 4, 7, 10, 13})
-    timings.round_trips.push_back(
-        {times, exactly((times == 7 ? 1e-3 : 0) + kCallTime + 2 * times * (kHopTime + 2 * kStepTime))});
-  const HostModel host = host_from(timings).machine.host;
-  EXPECT_NEAR(host.times.seconds_per_hop, kHopTime, 1e-15);
+  timings.steps = {};
+  for (const int times : {16, 32, 48, 64, 80})
+    timings.steps.push_back({times, exactly((times == 48 ? 1e-3 : 0) + 5e-7 + times * kStepTime)});
+  EXPECT_NEAR(host_from(timings).machine.host.times.seconds_per_step, kStepTime, 1e-15);
 }
 
 TEST(Calibration, tells_messages_from_the_latency_of_the_network) {
