@@ -155,25 +155,32 @@ def test_futures_end_once_their_operation_is_in_its_stream(torch_device_process)
 
 
 def run_failed_futures(_, path):
+    import threading
+
     import numpy as np
     import pytest
+    from accord_command import wait_until
     from host_devices import library
     from host_tensors import of_numpy
     from torch_device_groups import on_group_ranks
 
-    loaded = library(path)
+    loaded, started = library(path), threading.Event()
 
     def body(group, rank, stream):
         ones = of_numpy(loaded, rank, np.ones(5, np.float64))
         group.allreduce([ones]).wait()
         stream.synchronize()
-        group.communicator.barrier()
         if rank == 1:
+            started.wait()
             group.abort()
-        work = group.allreduce([ones])
-        if rank == 0:
             with pytest.raises(RuntimeError, match="torch.distributed aborted the process group"):
-                work.result()
+                group.allreduce([ones])
+            return
+        work = group.allreduce([ones])
+        started.set()
+        wait_until(work.is_completed, "the operation has ended")
+        with pytest.raises(RuntimeError, match="torch.distributed aborted the process group"):
+            work.result()
         with pytest.raises(RuntimeError, match="torch.distributed aborted the process group"):
             work.get_future().wait()
         seen = []
