@@ -5,7 +5,7 @@ import re
 import tomllib
 
 import pytest
-from accord_command import ROOT, accord
+from accord_command import ROOT, accord, clean_environment
 
 CLUSTER = ROOT / "examples/sim/cluster.toml"
 
@@ -58,6 +58,48 @@ def test_a_slower_network_takes_longer(tmp_path):
     assert slow_time > 10 * fast_time
 
 
+def test_ranks_of_other_leaves_are_not_simulated_again():
+    folded = simulated("all_reduce", "1M", "-n", 256)
+    whole = simulated("all_reduce", "1M", "-n", 256, "--no-fold")
+    assert (folded["simulated_ranks"], whole["simulated_ranks"]) == (128, 256)  # a leaf has 16 hosts of 8 ranks
+    assert folded["seconds"] == pytest.approx(whole["seconds"], rel=1e-9)
+    assert {one["link"] for one in folded["links"]} == {one["link"] for one in whole["links"]}
+    assert [one["end"] for one in folded["by_rank"]] == pytest.approx([one["end"] for one in whole["by_rank"]])
+
+
+def test_queues_for_links_move_the_same_bytes():
+    fair, queues = (simulated("all_gather", "64k", "-n", 32, "--links", links) for links in ("fair", "queues"))
+    assert {one["link"]: one["bytes"] for one in fair["links"]} == {
+        one["link"]: one["bytes"] for one in queues["links"]
+    }
+    assert queues["seconds"] == pytest.approx(fair["seconds"], rel=0.5)
+
+
+def test_a_hundred_thousand_ranks_fit():
+    answer = simulated("barrier", "-n", 131072, "--algorithm", "dissemination")
+    assert answer["simulated_ranks"] == 128
+    assert answer["seconds"] > 17 * 2e-6  # log2 of the ranks, each with the latency
+
+
+def test_a_table_of_a_simulated_machine_is_used_by_ranks(tmp_path):
+    table = tmp_path / "cluster.table"
+    result = accord("tune", "all_reduce", "all_gather", "--sim", CLUSTER, "-n", 16, "--quick", "-o", table)
+    assert result.returncode == 0, result.stderr
+    assert "# processor: simulated\n" in table.read_text()
+    rules = [line for line in table.read_text().splitlines() if line.startswith("all_")]
+    assert rules, "nothing is better than the defaults"
+    for rule in rules:
+        found = re.fullmatch(
+            r"(\w+)\[ranks=16-16,hosts=2-2,oversubscribed=no,registered=no\]:\S+=([\w@]+);"
+            r"  # .*?(?: at ([\d.]+ \w+))?, by default .*: ([\d.]+) x",
+            rule,
+        )
+        assert found, rule
+        assert float(found[4]) >= 1.05
+    environment = {**clean_environment(), "ACCORD_SELECT": f"@{table}"}
+    assert accord("bench", "barrier", "-n", 2, "--seconds", "0.01", env=environment).returncode == 0
+
+
 def test_the_text_names_the_algorithm_the_ranks_and_the_links():
     result = accord("sim", "run", "all_gather", "64k", "-n", 16, "--machine", CLUSTER)
     assert result.returncode == 0, result.stderr
@@ -77,7 +119,7 @@ def test_the_text_names_the_algorithm_the_ranks_and_the_links():
         (("all_reduce", "-n", 8, "--algorithm", "two_shots"), 'did you mean "two_shot"?'),
         (("all_reduce", "-n", 16, "--algorithm", "ring"), "ring runs inside one host only"),
         (("all_reduce", "7", "-n", 8), "7 bytes are not a whole number of elements of float32"),
-        (("all_reduce", "-n", 0), "--ranks: Value 0 not in range 1 to 16384"),
+        (("all_reduce", "-n", 0), "--ranks: Value 0 not in range 1 to 1048576"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, text):
