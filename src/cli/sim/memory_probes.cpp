@@ -59,11 +59,15 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::create(std::size_t bytes) {
 
 SharedMemory::~SharedMemory() { munmap(data_, bytes_); }
 
+struct MemoryProbes::Readable {
+  int process = 0;
+  const std::byte* buffer = nullptr;
+};
+
 struct MemoryProbes::Header {
   alignas(64) std::atomic<std::uint64_t> turn;
   alignas(64) std::atomic<bool> is_last;
-  int process;
-  const std::byte* buffer;
+  std::array<Readable, 2> readable;  // of ranks 0 and 1
   cpu_set_t processors;
   std::size_t samples;
   std::array<double, kMostSamples> seconds;  // of rank 1
@@ -240,20 +244,21 @@ Result<MemoryProbes::Exchanges> MemoryProbes::exchanges() {
   return result;
 }
 
+// Both ranks read at once, as in a collective.
 Result<std::vector<sim::Sized>> MemoryProbes::kernel_reads() {
-  if (control_.rank() == 0) {
-    header().process = getpid();
-    header().buffer = memory_->from.get();
-  }
-  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  const Rank rank = control_.rank();
+  if (rank < 2) header().readable[static_cast<std::size_t>(rank)] = {getpid(), memory_->from.get()};
   std::vector<double> seconds;
   for (std::size_t bytes = kSmallestRead; bytes <= kLargestRead; bytes *= kGrowth) {
+    ACCORD_RETURN_IF_ERROR(control_.barrier());
     sim::Figure figure;
     bool refused = false;
-    if (control_.rank() == 1)
+    if (rank < 2) {
+      const Readable other = header().readable[static_cast<std::size_t>(1 - rank)];
       figure = repeat([&] {
-        refused |= exec::read_peer(header().process, header().buffer, {memory_->to.get(), bytes}) != 0;
+        refused |= exec::read_peer(other.process, other.buffer, {memory_->to.get(), bytes}) != 0;
       });
+    }
     seconds.insert(seconds.end(), {static_cast<double>(bytes), refused ? 0 : figure.value, figure.spread});
   }
   ACCORD_RETURN_IF_ERROR(control_.broadcast(Buffer{seconds.data(), seconds.size(), DType::kFloat64}, 1));

@@ -49,12 +49,13 @@ class MemoryProbes {
     std::vector<sim::Sized> packet_writes, packet_reads;  ///< the same in packets, as the executor writes them
   };
   Result<Exchanges> exchanges();
-  /// By the kernel, of rank 1 out of a buffer of rank 0; empty if the kernel refuses.
+  /// By the kernel, of ranks 0 and 1 out of a buffer of each other; empty if the kernel refuses.
   Result<std::vector<sim::Sized>> kernel_reads();
   /// Seconds from one to the other of two ranks that share a core: half round trips.
   Result<sim::Figure> core_switch();
 
  private:
+  struct Readable;
   struct Header;
   struct Memory;
   Header& header() const;
