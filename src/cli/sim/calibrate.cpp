@@ -7,7 +7,6 @@
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
 
 #include "base/config.hpp"
@@ -86,26 +85,17 @@ Status take(Result<std::optional<Value>> from, Value& to, bool& interrupted) {
   return {};
 }
 
-// Ranks 0 and 1 measure, while the others wait.
+// Rank 0 measures, while the others wait.
 Status measure_plans(Session& session, sim::HostTimings& timings, bool& interrupted) {
-  constexpr std::array<Rank, 2> kPair = {0, 1};
   if (session.ranks.rank() == 0) {
-    session.progress.show("calls");
+    constexpr std::array<Rank, 1> kAlone = {0};
+    session.progress.show("calls and steps");
     ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> alone,
-                            session.control.split_ranks(std::span(kPair).first(1), "calibrate alone"));
+                            session.control.split_ranks(kAlone, "calibrate alone"));
     Meter meter(*alone, session.watch);
     PlanProbes probes(*alone, meter, session.effort(), session.statistic);
     ACCORD_RETURN_IF_ERROR(take(probes.call(), timings.call, interrupted));
-  }
-  if (session.ranks.rank() < 2) {
-    ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> pair,
-                            session.control.split_ranks(kPair, "calibrate pair"));
-    ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> checks,
-                            session.control.split_ranks(kPair, "calibrate pair control"));
-    Meter meter(*checks, session.watch);
-    PlanProbes probes(*pair, meter, session.effort(), session.statistic);
-    session.progress.show("steps");
-    ACCORD_RETURN_IF_ERROR(take(probes.steps(), timings.steps, interrupted));
+    if (!interrupted) ACCORD_RETURN_IF_ERROR(take(probes.steps(), timings.steps, interrupted));
   }
   ACCORD_ASSIGN_OR_RETURN(const bool any, session.interrupted());
   interrupted = interrupted || any;

@@ -9,8 +9,8 @@
 
 namespace accord::cli {
 
-/// Two ranks, or one for call(). All call each method, in the same order. Each returns nullopt if a rank was
-/// interrupted, and fails as calls do.
+/// Two ranks, or one alone for calls and steps. All call each method, in the same order. Each returns nullopt if a rank
+/// was interrupted, and fails as calls do.
 class PlanProbes {
  public:
   /// `ranks`: a communicator of them.
@@ -19,9 +19,9 @@ class PlanProbes {
 
   /// Calls with several round trips of a signal.
   Result<std::optional<std::vector<sim::Repeated>>> round_trips();
-  /// Calls in which one rank makes many copies of 8 bytes.
+  /// Calls with many copies of 8 bytes, of one rank.
   Result<std::optional<std::vector<sim::Repeated>>> steps();
-  /// A call that waits for nothing, if the communicator has one rank.
+  /// A call that waits for nothing, of one rank.
   Result<std::optional<sim::Figure>> call();
   /// A message of `bytes`, among many in one direction.
   Result<std::optional<sim::Figure>> message(std::size_t bytes);
