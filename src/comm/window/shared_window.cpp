@@ -1,7 +1,8 @@
 // Opening takes four steps, each an all_gather of the group or the transport's own: exchange sizes and numbers;
 // exchange descriptors of the new endpoints, or the reason why there is none; connect; exchange the results, so that
-// the window exists on all ranks or on none. Endpoints of a transport have windows of one size, so each is as large
-// as the largest contribution; pages that are never touched cost nothing.
+// the window exists on all ranks or on none. Connecting ends some time before the timeout, so that a rank that waited
+// in vain for a connection can still say so. Endpoints of a transport have windows of one size, so each is as large as
+// the largest contribution; pages that are never touched cost nothing.
 //
 // Signals are counted, not stored one by one: line r of a rank's window holds the number of signals that rank r has
 // sent, and only rank r writes it. The receiving rank remembers how many of them its waits took.
@@ -37,6 +38,8 @@ constexpr std::size_t kPutPiece = std::size_t{1} << 20;
 constexpr std::size_t kGetPiece = std::size_t{4} << 20;
 /// More than any machine maps, and small enough to add to.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 46;
+/// Connecting ends this much before the timeout, or a quarter of the time that is left.
+constexpr Duration kResultsTime = std::chrono::seconds(1);
 
 /// Offset of the counter for signals of `from`.
 std::size_t counter(Rank from) { return to_size(from) * exec::kLine; }
@@ -46,12 +49,12 @@ std::size_t first_byte(int size) { return (counter(size) + exec::kPage - 1) / ex
 /// The steps that open a window.
 class Opening {
  public:
-  Opening(Group& group, Duration timeout) : group_(group), timeout_(timeout), deadline_(Deadline::in(timeout)) {}
+  Opening(Group& group, Duration timeout) : group_(group), deadline_(Deadline::in(timeout)) {}
 
   /// Returns what each rank contributes, and sets number.
   Result<std::vector<std::uint64_t>> agree(std::uint64_t bytes) {
     const std::uint64_t mine[2] = {bytes, static_cast<std::uint64_t>(group_.windows().next_number())};
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> all, gather<std::uint64_t>(mine, timeout_));
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> all, gather<std::uint64_t>(mine));
     std::vector<std::uint64_t> sizes;
     for (Rank r = 0; r < group_.size(); ++r) {
       sizes.push_back(all[2 * to_size(r)]);
@@ -68,7 +71,9 @@ class Opening {
   Result<Links> connect(Result<std::unique_ptr<transport::Endpoint>>& endpoint) {
     std::vector<transport::PeerDescriptor> peers;
     ACCORD_RETURN_IF_ERROR(exchange_descriptors(endpoint, peers));
-    Result<std::vector<std::unique_ptr<Link>>> connected = (*endpoint)->connect(peers, deadline_);
+    const Duration left = deadline_.remaining();
+    Result<std::vector<std::unique_ptr<Link>>> connected =
+        (*endpoint)->connect(peers, Deadline::in(left - std::min(kResultsTime, left / 4)));
     const auto is_mapped = [](const std::unique_ptr<Link>& link) { return link->mapped() != nullptr; };
     mapped = connected.ok() && std::all_of(connected->begin(), connected->end(), is_mapped);
     ACCORD_RETURN_IF_ERROR(agree_on(connected.status()));
@@ -82,11 +87,11 @@ class Opening {
 
  private:
   template <typename T>
-  Result<std::vector<T>> gather(std::span<const T> mine, Duration timeout) {
+  Result<std::vector<T>> gather(std::span<const T> mine) {
     std::vector<T> all(mine.size() * to_size(group_.size()));
     const ConstBuffer input(mine.data(), mine.size_bytes(), DType::kUInt8);
     const Buffer output{all.data(), all.size() * sizeof(T), DType::kUInt8, {}};
-    ACCORD_RETURN_IF_ERROR(group_.run(Call::all_gather(input, output), {.timeout = timeout, .stream = {}})
+    ACCORD_RETURN_IF_ERROR(group_.run(Call::all_gather(input, output), {.timeout = deadline_.remaining(), .stream = {}})
                                .with_context("creating a window"));
     return all;
   }
@@ -110,11 +115,9 @@ class Opening {
     return {};
   }
 
-  // A rank that waited in vain for a connection arrives only when its time is over, so this step has a timeout of its
-  // own.
   Status agree_on(const Status& mine) {
     const std::uint8_t status[2] = {static_cast<std::uint8_t>(mine.code()), static_cast<std::uint8_t>(mapped)};
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(status, timeout_));
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(status));
     if (!mine.ok()) return mine.with_context(where());
     for (Rank r = 0; r < group_.size(); ++r) {
       const std::uint8_t code = all[2 * to_size(r)];
@@ -128,7 +131,6 @@ class Opening {
   std::string where() const { return group_.where("creating a window"); }
 
   Group& group_;
-  Duration timeout_;
   Deadline deadline_;
 };
 
