@@ -17,19 +17,22 @@
 namespace accord::simulation {
 namespace {
 
-constexpr std::string_view kLibrary = "libaccord_simulated.so";
+/// The simulated library, and the one with planted bugs, which replaces parts of it.
+constexpr std::string_view kLibraries[] = {"libaccord_simulated.so", "libaccord_planted.so"};
 
 struct Library {
   std::vector<std::span<std::byte>> segments;
-  std::span<std::byte> thread_segment;
-  std::size_t bytes = 0;
+  std::vector<std::span<std::byte>> thread_segments;
   std::vector<std::byte> initial, initial_of_thread;
   Process* process = nullptr;  ///< whose values are in place
   Fiber* fiber = nullptr;
 };
 
 int find_segments(dl_phdr_info* info, std::size_t, void* found) {
-  if (std::string_view(info->dlpi_name).find(kLibrary) == std::string_view::npos) return 0;
+  const auto is_it = [&](std::string_view name) {
+    return std::string_view(info->dlpi_name).find(name) != std::string_view::npos;
+  };
+  if (std::ranges::none_of(kLibraries, is_it)) return 0;
   Library& library = *static_cast<Library*>(found);
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   std::uintptr_t fixed_begin = 0, fixed_end = 0;
@@ -44,26 +47,25 @@ int find_segments(dl_phdr_info* info, std::size_t, void* found) {
   for (const auto& header : std::span(info->dlpi_phdr, info->dlpi_phnum)) {
     const std::uintptr_t begin = info->dlpi_addr + header.p_vaddr, end = begin + header.p_memsz;
     if (header.p_type == PT_TLS)
-      library.thread_segment = {static_cast<std::byte*>(info->dlpi_tls_data), header.p_memsz};
+      library.thread_segments.emplace_back(static_cast<std::byte*>(info->dlpi_tls_data), header.p_memsz);
     if (header.p_type != PT_LOAD || (header.p_flags & PF_W) == 0) continue;
     add(begin, std::min(end, std::max(begin, fixed_begin)));
     add(std::max(begin, fixed_end), end);
   }
-  return 1;
+  return 0;
 }
 
-void save(const Library& library, std::vector<std::byte>& variables) {
-  variables.resize(library.bytes);
+void save(const std::vector<std::span<std::byte>>& segments, std::vector<std::byte>& variables) {
+  std::size_t bytes = 0;
+  for (const std::span<std::byte> segment : segments) bytes += segment.size();
+  variables.resize(bytes);
   std::byte* to = variables.data();
-  for (const std::span<std::byte> segment : library.segments) {
-    std::memcpy(to, segment.data(), segment.size());
-    to += segment.size();
-  }
+  for (const std::span<std::byte> segment : segments) to = std::ranges::copy(segment, to).out;
 }
 
-void load(const Library& library, const std::vector<std::byte>& variables) {
+void load(const std::vector<std::span<std::byte>>& segments, const std::vector<std::byte>& variables) {
   const std::byte* from = variables.data();
-  for (const std::span<std::byte> segment : library.segments) {
+  for (const std::span<std::byte> segment : segments) {
     std::memcpy(segment.data(), from, segment.size());
     from += segment.size();
   }
@@ -73,9 +75,8 @@ Library& library() {
   static Library& found = *[] {
     auto* const made = new Library;
     dl_iterate_phdr(find_segments, made);
-    for (const auto segment : made->segments) made->bytes += segment.size();
-    save(*made, made->initial);
-    made->initial_of_thread.assign(made->thread_segment.begin(), made->thread_segment.end());
+    save(made->segments, made->initial);
+    save(made->thread_segments, made->initial_of_thread);
     return made;
   }();
   return found;
@@ -83,20 +84,17 @@ Library& library() {
 
 }  // namespace
 
-std::size_t variable_bytes() { return library().bytes; }
-
 void switch_variables(Fiber* fiber) {
   Library& it = library();
   if (it.fiber == fiber) return;
-  const std::span<std::byte> local = it.thread_segment;
-  if (it.fiber != nullptr) it.fiber->thread_variables.assign(local.begin(), local.end());
+  if (it.fiber != nullptr) save(it.thread_segments, it.fiber->thread_variables);
   const bool is_new = fiber == nullptr || fiber->thread_variables.empty();
-  std::ranges::copy(is_new ? it.initial_of_thread : fiber->thread_variables, local.begin());
+  load(it.thread_segments, is_new ? it.initial_of_thread : fiber->thread_variables);
   it.fiber = fiber;
   Process* const process = fiber == nullptr ? nullptr : fiber->process;
   if (it.process == process) return;
-  if (it.process != nullptr) save(it, it.process->variables);
-  load(it, process == nullptr || process->variables.empty() ? it.initial : process->variables);
+  if (it.process != nullptr) save(it.segments, it.process->variables);
+  load(it.segments, process == nullptr || process->variables.empty() ? it.initial : process->variables);
   it.process = process;
 }
 

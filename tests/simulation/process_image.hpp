@@ -13,7 +13,5 @@ struct Process;
 /// Puts the variables of a thread and its process in place, and keeps those that were there for their owners.
 /// `fiber`: null for the values with which the library was loaded.
 void switch_variables(Fiber* fiber);
-/// Bytes of global variables that each process has.
-std::size_t variable_bytes();
 
 }  // namespace accord::simulation

@@ -174,7 +174,8 @@ void Scheduler::preempt() {
   if (running_ == nullptr || SimulatorWork::is_under_way()) return;
   now_ += 20;
   if (!random_.one_in(pace_.preempt_one_in)) return;
-  sleep_until(now_ + random_.spread(kMicrosecond, pace_.preemption));
+  const Time longest = random_.one_in(pace_.late_one_in) ? pace_.late : pace_.preemption;
+  sleep_until(now_ + random_.spread(kMicrosecond, longest));
 }
 
 void Scheduler::yield() { sleep_until(now_ + random_.spread(kMicrosecond, pace_.yield)); }

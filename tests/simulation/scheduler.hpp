@@ -54,8 +54,11 @@ struct Process {
   bool was_killed = false;
   Time ended_at = kNever;
   Time paused_until = 0;
-  Time paused = 0;                   ///< total time for which it did not run
+  Time paused = 0;                   ///< all pauses together, including what is still to come of the last one
   std::vector<std::byte> variables;  ///< the simulated library's global variables (process_image.hpp)
+
+  /// For how long it has not run until `now`.
+  Time paused_by(Time now) const { return paused - (paused_until > now ? paused_until - now : 0); }
 };
 
 /// How threads run apart from faults. Times are the longest; shorter ones are more likely.

@@ -13,8 +13,12 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "exec/window_layout.hpp"
+#include "simulation/planted_bug.hpp"
 #include "transport/descriptor.hpp"
 #include "transport/shm/process_watch.hpp"
+
+int accord_planted_bug = 0;
 
 namespace accord::simulation {
 namespace {
@@ -31,6 +35,7 @@ using transport::ProcessWatch;
 constexpr std::string_view kName = "simulated";
 constexpr DescriptorFormat kFormat{.transport = kName, .version = 1, .field_count = 1};
 constexpr Time kLook = 2 * kMillisecond;
+constexpr Time kLateAlarm = kMillisecond;  // a planted bug
 
 Residents* the_residents = nullptr;
 
@@ -55,8 +60,14 @@ class SimulatedLink final : public Link {
     return {};
   }
   Status signal(std::size_t offset, std::uint64_t word) override {
-    Scheduler::current()->preempt();
+    Scheduler& scheduler = *Scheduler::current();
+    scheduler.preempt();
     auto* const flag = reinterpret_cast<std::uint64_t*>(range(offset, sizeof word));
+    if (offset == exec::WindowLayout::alarm() && accord_planted_bug == 1 && peer() == 0) return {};
+    if (offset == exec::WindowLayout::alarm() && accord_planted_bug == 2) {
+      scheduler.at(scheduler.now() + kLateAlarm, [window = window_, flag, word] { *flag = word; });
+      return {};
+    }
     std::atomic_ref<std::uint64_t>(*flag).store(word, std::memory_order_release);
     return {};
   }
