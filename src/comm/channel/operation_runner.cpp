@@ -93,8 +93,8 @@ exec::Progress OperationRunner::poll(exec::PollLimits limits) {
   const exec::Progress progress = cursor_.poll(limits);
   if (progress != exec::Progress::kDone) return progress;
   if (stage_ == Stage::kCounts) return continue_with_data();
-  // A peer that has given up does not wait until its buffers have been read, and may have changed them since.
-  if (cursor_.plan().in_windows && !state_.healthy()) {
+  // A peer that has given up does not wait until its memory has been read.
+  if (cursor_.plan().reads && !state_.healthy()) {
     move_to(Stage::kRefused);
     return exec::Progress::kMismatch;
   }
