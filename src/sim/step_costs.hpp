@@ -1,5 +1,5 @@
 #pragma once
-// What the steps of a rank cost in the memory of its host.
+// The costs of a rank's steps in the memory of its host.
 
 #include <cstdint>
 

@@ -15,7 +15,8 @@ using std::chrono::seconds;
 
 CommunicatorOptions options() { return {.name = "world", .timeout = seconds(2), .hints = "wait=yield,slot_bytes=4k"}; }
 
-/// What a rank saw, for the test to check after the run: a failed assertion would allocate memory of the process.
+/// Observations of a rank, for the test to check after the run: a failed assertion would allocate memory of the
+/// process.
 struct Seen {
   StatusCode created = StatusCode::kInternal;
   StatusCode called = StatusCode::kInternal;

@@ -53,10 +53,10 @@ class Descriptors {
   void notify(const Process& process) { scheduler_.wake_all(&process); }
   void notify_all();
 
-  /// Whether other processes know that this one has ended.
+  /// Other processes know that this one has ended.
   bool is_known_to_have_ended(int pid) const;
 
-  // What a process really holds, to be released when it ends.
+  // Descriptors that a process really holds, to be released when it ends.
   void note_file(int file) { held_[Scheduler::fiber()->process].files.push_back(file); }
   void note_mapping(void* begin, std::size_t bytes);
   void forget_file(int file);

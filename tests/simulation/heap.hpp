@@ -5,7 +5,7 @@
 
 namespace accord::simulation {
 
-/// What one process has allocated and not freed.
+/// Memory that one process has allocated and not freed.
 struct HeapUse {
   std::size_t blocks = 0;
   std::size_t bytes = 0;

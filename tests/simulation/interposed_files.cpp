@@ -22,7 +22,7 @@
 namespace accord::simulation {
 namespace {
 
-/// Whether a simulated process makes this call.
+/// True if a simulated process makes this call.
 bool is_simulated() { return Scheduler::fiber() != nullptr && !SimulatorWork::is_under_way(); }
 
 template <typename Function>
@@ -207,7 +207,7 @@ ssize_t getrandom(void* to, size_t bytes, unsigned flags) {
   return static_cast<ssize_t>(bytes);
 }
 
-// What a process registers for its end, or for a fork, would outlive it here.
+// Functions that a process registers for its end, or for a fork, would outlive it here.
 int __cxa_atexit(void (*function)(void*), void* argument, void* library) noexcept {
   if (Scheduler::fiber() != nullptr) return 0;
   static const auto in_library = real<int(void (*)(void*), void*, void*)>("__cxa_atexit");

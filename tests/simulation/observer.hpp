@@ -1,5 +1,5 @@
 #pragma once
-// What a run shows: violations of what the communicator promises, and how often each thing happened.
+// The findings of a run: violations of what the communicator promises, and how often each thing happened.
 
 #include <cstdint>
 #include <map>

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank does in a run: the steps of its scenario, and going on with the others after failures.
+// The work of a rank in a run: the steps of its scenario, and going on with the others after failures.
 
 #include <cstdint>
 #include <functional>
@@ -56,7 +56,7 @@ class RankProgram {
   /// Makes a call that must fail.
   void differ(std::uint64_t count);
 
-  /// What the process of `rank` contributes to this step, from element `first` on.
+  /// The contribution of the process of `rank` to this step, from element `first` on.
   Values values_of(const Communicator& communicator, Rank rank, std::uint64_t count, std::uint64_t first = 0) const;
   Values own_values(const Communicator& communicator, std::uint64_t count) const;
   Values sums(const Communicator& communicator, std::uint64_t count) const;

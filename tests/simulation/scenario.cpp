@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, kStepKinds> kStepNames = {
     "threads", "window",     "split",     "shrink",     "grow",           "mismatch",   "reconfigure"};
 constexpr std::array<std::string_view, 3> kFaultNames = {"kill", "pause", "abort"};
 
-/// What a process usually takes until it has a communicator. A step of the scenario takes about a third of that.
+/// The usual time until a process has a communicator. A step of the scenario takes about a third of that.
 constexpr std::uint64_t kStepsToCreate = 150;
 
 // A few elements are packets, some hundred are several packets, and some thousand are several rounds.

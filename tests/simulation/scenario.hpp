@@ -11,7 +11,7 @@
 
 namespace accord::simulation {
 
-/// What all ranks do together.
+/// Steps that all ranks take together.
 enum class StepKind : std::uint8_t {
   kBarrier,
   kAllReduce,

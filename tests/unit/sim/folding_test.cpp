@@ -1,4 +1,4 @@
-// What ranks do that stand for others is compared with a simulation of all ranks.
+// Simulations of the ranks that stand for others are compared with simulations of all ranks.
 #include <gtest/gtest.h>
 
 #include "plan/algorithms.hpp"
