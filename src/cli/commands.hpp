@@ -4,7 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "accord/status.hpp"
 
 namespace accord::cli {
 
@@ -12,6 +15,9 @@ namespace accord::cli {
 inline constexpr int kSuccess = 0;
 inline constexpr int kFailure = 1;     ///< the command failed; standard error says why
 inline constexpr int kUsageError = 2;  ///< the arguments are invalid
+
+/// Prints why `accord COMMAND` failed and returns the exit code: kUsageError for kInvalidArgument.
+int report_failure(std::string_view command, const Status& status);
 
 /// The action of a parsed subcommand; returns the exit code.
 using Action = std::function<int()>;

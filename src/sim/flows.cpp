@@ -39,15 +39,7 @@ FlowId Flows::start_limited(double now, double bytes, std::span<const std::int32
 
 FlowId Flows::add_flow(double now, double bytes, RouteId id) {
   now_ = now;
-  FlowId flow = 0;
-  if (free_.empty()) {
-    flow = static_cast<FlowId>(route_of_.size());
-    route_of_.push_back(id);
-  } else {
-    flow = free_.back();
-    free_.pop_back();
-    route_of_[flow] = id;
-  }
+  const FlowId flow = route_of_.add(id);
   Route& taken = route(id);
   if (taken.flows++ == 0) {
     taken.served = taken.rate = 0;
@@ -105,7 +97,7 @@ std::optional<FlowId> Flows::advance() {
   one.served = one.ends.top().time;
   one.since = now_;
   one.ends.pop();
-  free_.push_back(flow);
+  route_of_.remove(flow);
   mark_changed(id);
   if (--one.flows > 0) {
     push_end(id);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/event_queue.hpp"
+#include "sim/pool.hpp"
 #include "sim/transfers.hpp"
 
 namespace accord::sim {
@@ -68,8 +69,7 @@ class Flows : public Transfers {
   double now_ = 0;
   std::vector<Route> routes_;
   std::vector<RouteId> free_routes_;  // of flows with limits that have ended
-  std::vector<RouteId> route_of_;     // by flow
-  std::vector<FlowId> free_;
+  Pool<RouteId> route_of_;            // by flow
   std::vector<LinkState> links_;
   std::vector<double> carried_;
   std::vector<std::int32_t> changed_;   // links whose flows have changed since settle()

@@ -30,14 +30,7 @@ Messages::Messages(const Programs& programs, const topology::Topology& topology,
       channels_(programs.channels.size()) {}
 
 void Messages::send(double now, std::uint32_t channel, const Message& message) {
-  std::uint32_t id = free_item_;
-  if (id == kNone) {
-    id = static_cast<std::uint32_t>(items_.size());
-    items_.emplace_back();
-  } else {
-    free_item_ = items_[id].next;
-  }
-  items_[id] = {message, kNone};
+  const std::uint32_t id = items_.add({message, kNone});
   ChannelState& state = channels_[channel];
   if (state.first == kNone) {
     state.first = state.last = id;
@@ -76,8 +69,7 @@ void Messages::deliver(ChannelState& channel, double sent) {
   channel.arrived = std::max(channel.arrived, sent + paths_[channel.path].latency);
   if (message.event != kNone) delivered_.push_back({message.event, message.round, channel.arrived});
   channel.first = items_[id].next;
-  items_[id].next = free_item_;
-  free_item_ = id;
+  items_.remove(id);
 }
 
 std::uint32_t Messages::path_of(std::uint32_t channel) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/network.hpp"
+#include "sim/pool.hpp"
 #include "sim/program.hpp"
 #include "sim/transfers.hpp"
 
@@ -77,8 +78,7 @@ class Messages {
   int nics_, period_;
   std::unique_ptr<Transfers> links_;
   std::vector<ChannelState> channels_;
-  std::vector<Item> items_;
-  std::uint32_t free_item_ = kNone;
+  Pool<Item> items_;
   std::vector<Path> paths_;
   std::unordered_map<std::uint64_t, std::uint32_t> path_between_;  // two NICs
   std::vector<std::uint32_t> channel_of_;                          // by flow

@@ -126,7 +126,7 @@ class Preparing {
     return op;
   }
 
-  // What a rank writes for another one before it waits is gathered into one message.
+  // A rank gathers into one message everything that it writes for another one before it waits.
   double seconds_of_message_to(Rank peer) {
     if (std::find(gathering_.begin(), gathering_.end(), peer) != gathering_.end()) return 0;
     gathering_.push_back(peer);
@@ -225,7 +225,7 @@ class Preparation {
     });
   }
 
-  /// Whether senders and receivers agree on signals, once the programs of all ranks have been made.
+  /// Returns true if senders and receivers agree on signals, once the programs of all ranks have been made.
   bool agrees() const { return disagreement_ == 0; }
 
   Programs take() && {

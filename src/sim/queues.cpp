@@ -15,15 +15,7 @@ RouteId Queues::add_route(std::span<const std::int32_t> links) {
 }
 
 FlowId Queues::start(double now, double bytes, RouteId route) {
-  FlowId id = 0;
-  if (free_.empty()) {
-    id = static_cast<FlowId>(flows_.size());
-    flows_.emplace_back();
-  } else {
-    id = free_.back();
-    free_.pop_back();
-  }
-  flows_[id] = {.bytes = bytes, .end = now, .route = route, .next = first_link_[route]};
+  const FlowId id = flows_.add({.bytes = bytes, .end = now, .route = route, .next = first_link_[route]});
   events_.push(now, id);
   return id;
 }
@@ -36,7 +28,7 @@ std::optional<FlowId> Queues::advance() {
   Flow& flow = flows_[id];
   const std::uint32_t end_of_route = first_link_[flow.route + 1];
   if (flow.next == end_of_route) {
-    free_.push_back(id);
+    flows_.remove(id);
     return id;
   }
   // A link that is busy delays the first bytes, and with them all others.

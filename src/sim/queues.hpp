@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/event_queue.hpp"
+#include "sim/pool.hpp"
 #include "sim/transfers.hpp"
 
 namespace accord::sim {
@@ -34,8 +35,7 @@ class Queues final : public Transfers {
   std::vector<std::uint32_t> first_link_ = {0};  // by route, into links_; one more than there are routes
   std::vector<std::int32_t> links_;
   std::vector<double> capacities_, free_at_, carried_;
-  std::vector<Flow> flows_;
-  std::vector<FlowId> free_;
+  Pool<Flow> flows_;
   EventQueue<FlowId> events_;  // first bytes reach a link, or the last one has left the last link
 };
 

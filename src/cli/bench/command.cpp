@@ -21,6 +21,7 @@
 #include "cli/command_ranks.hpp"
 #include "cli/commands.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/progress_line.hpp"
 #include "comm/internal.hpp"
 #include "plan/collective.hpp"
 #include "plan/selector.hpp"
@@ -168,8 +169,7 @@ struct Results {
 // Prints progress and results on rank 0.
 class Screen {
  public:
-  Screen(bool prints, bool prints_table)
-      : prints_table_(prints && prints_table), shows_progress_(prints && isatty(STDERR_FILENO) != 0) {}
+  Screen(bool prints, bool prints_table) : prints_table_(prints && prints_table), line_(prints) {}
 
   void text(const std::string& text) {
     clear();
@@ -177,16 +177,12 @@ class Screen {
     fmt::print("{}", text);
     std::fflush(stdout);
   }
-  void progress(const std::string& what) {
-    if (shows_progress_) fmt::print(stderr, "\r\033[K{}", what);
-  }
-  void clear() {
-    if (shows_progress_) fmt::print(stderr, "\r\033[K");
-  }
+  void progress(const std::string& what) { line_.show(what); }
+  void clear() { line_.clear(); }
 
  private:
   bool prints_table_;
-  bool shows_progress_;
+  ProgressLine line_;
 };
 
 Status measure_all(const CommandRanks& ranks, const Sweep& sweep, const InterruptWatch& watch, Screen& screen,
@@ -202,7 +198,7 @@ Status measure_all(const CommandRanks& ranks, const Sweep& sweep, const Interrup
     screen.text(operation_text(report, *operation));
     const bool sized = operation->collective != Collective::kBarrier;
     for (const std::size_t bytes : sized ? sweep.sizes : std::vector<std::size_t>{0}) {
-      screen.progress(fmt::format("{} of {} ...", operation->name, bytes_text(bytes)));
+      screen.progress(fmt::format("{} of {}", operation->name, bytes_text(bytes)));
       const ExerciseRequest request{.operation = *operation,
                                     .bytes = bytes,
                                     .dtype = sweep.dtype,
@@ -297,9 +293,7 @@ int run(const BenchOptions& options) {
   Results results;
   const Status status = sweep.ok() ? bench(options, *sweep, results) : sweep.status();
   if (status.ok()) return results.report.interrupted ? kInterrupted : kSuccess;
-  const bool is_usage_error = status.code() == StatusCode::kInvalidArgument;
-  fmt::print(stderr, "accord bench: {}\n", is_usage_error ? status.message() : status.to_string());
-  return is_usage_error ? kUsageError : kFailure;
+  return report_failure("bench", status);
 }
 
 }  // namespace

@@ -47,12 +47,6 @@ void add_plan(CLI::App& app, Action& chosen) {
   add_plan_why(*plan, chosen);
 }
 
-int plan_failure(const char* command, const Status& status) {
-  const bool is_usage_error = status.code() == StatusCode::kInvalidArgument;
-  fmt::print(stderr, "accord plan {}: {}\n", command, is_usage_error ? status.message() : status.to_string());
-  return is_usage_error ? kUsageError : kFailure;
-}
-
 int plan_refused(const char* command, const Status& status) {
   fmt::print(stderr, "accord plan {}: {}\n", command, status.message());
   return kFailure;
@@ -138,7 +132,7 @@ int write_plan(const char* command, const plan::Plan& plan, const std::string& p
     return kSuccess;
   }
   const Status written = write_file(path, plan::to_json(plan));
-  return written.ok() ? kSuccess : plan_failure(command, written);
+  return written.ok() ? kSuccess : report_failure(fmt::format("plan {}", command), written);
 }
 
 PlanFigures figures_of(const plan::Plan& plan, const PlanCall& call, std::size_t slot_bytes) {

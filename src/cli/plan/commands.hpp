@@ -26,9 +26,6 @@ void add_plan_import(CLI::App& plan, Action& chosen);
 void add_plan_run(CLI::App& plan, Action& chosen);
 void add_plan_why(CLI::App& plan, Action& chosen);
 
-/// Prints why `accord plan COMMAND` failed and returns the exit code: kUsageError for kInvalidArgument.
-int plan_failure(const char* command, const Status& status);
-
 /// Writes the plan's JSON to `path`, or to standard output if `path` is empty; returns the exit code.
 int write_plan(const char* command, const plan::Plan& plan, const std::string& path);
 

@@ -18,7 +18,8 @@ void add_plan_export(CLI::App& plan, Action& chosen) {
   command->callback([options, &chosen] {
     chosen = [options] {
       const Result<plan::Plan> loaded = read_plan_source(options->source);
-      return loaded.ok() ? write_plan("export", *loaded, options->output) : plan_failure("export", loaded.status());
+      return loaded.ok() ? write_plan("export", *loaded, options->output)
+                         : report_failure("plan export", loaded.status());
     };
   });
 }

@@ -20,7 +20,7 @@ struct PlanImportOptions {
 
 int import_plan(const PlanImportOptions& options) {
   const Result<std::string> text = read_file(options.input);
-  if (!text.ok()) return plan_failure("import", text.status());
+  if (!text.ok()) return report_failure("plan import", text.status());
   Result<plan::Plan> imported =
       plan::import_mscclpp(*text, options.without_switch ? SwitchOps::kOrdinary : SwitchOps::kMulticast);
   if (!imported.ok()) {

@@ -95,7 +95,7 @@ std::string needs_text(const Json& row) {
 int list(const PlanListOptions& options) {
   if (!options.collective.empty()) {
     const auto known = collective_from_string(options.collective);
-    if (!known.ok()) return plan_failure("list", known.status());
+    if (!known.ok()) return report_failure("plan list", known.status());
   }
   if (options.as_markdown) {
     for (int i = 0; i < kCollectiveCount; ++i)
@@ -104,7 +104,7 @@ int list(const PlanListOptions& options) {
     return kSuccess;
   }
   const Result<Json> rows = rows_of(options);
-  if (!rows.ok()) return plan_failure("list", rows.status());
+  if (!rows.ok()) return report_failure("plan list", rows.status());
   if (options.as_json) {
     fmt::print("{}\n", rows->dump(2));
     return kSuccess;

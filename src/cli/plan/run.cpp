@@ -168,16 +168,16 @@ std::string name_in_tables(const plan::Plan& plan) {
 
 int run_plan(const PlanRunOptions& options) {
   const Result<plan::Plan> plan = read_plan_source(options.source);
-  if (!plan.ok()) return plan_failure("run", plan.status());
+  if (!plan.ok()) return report_failure("plan run", plan.status());
   const std::string name = name_in_tables(*plan);
   if (const Status right = register_plan(plan::to_json(*plan), {.name = name}); !right.ok())
     return plan_refused("run", right);
   const Result<Run> run = prepare(*plan, name, options);
-  if (!run.ok()) return plan_failure("run", run.status());
+  if (!run.ok()) return report_failure("plan run", run.status());
   const PlanFigures figures = figures_of(run->plan, run->call);
   if (run->plan.multicast_chunks > 0) return plan_refused("run", figures.runs);
   const Result<std::vector<double>> seconds = run_ranks(*run);
-  if (!seconds.ok()) return plan_failure("run", seconds.status());
+  if (!seconds.ok()) return report_failure("plan run", seconds.status());
   const double median = (*seconds)[seconds->size() / 2], least = seconds->front();
   if (options.as_json) {
     const nlohmann::ordered_json answer = {{"plan", run->plan.name},

@@ -80,11 +80,11 @@ void add_plan_show(CLI::App& plan, Action& chosen) {
   command->callback([options, &chosen] {
     chosen = [options] {
       const Result<plan::Plan> loaded = read_plan_source(options->source);
-      if (!loaded.ok()) return plan_failure("show", loaded.status());
+      if (!loaded.ok()) return report_failure("plan show", loaded.status());
       const Status right = plan::verify(*loaded, plan::Aliasing::kOutOfPlace);
       if (!right.ok()) return plan_refused("show", right);
       const Status shown = show(*loaded, *options);
-      return shown.ok() ? kSuccess : plan_failure("show", shown);
+      return shown.ok() ? kSuccess : report_failure("plan show", shown);
     };
   });
 }

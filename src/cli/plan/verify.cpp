@@ -18,7 +18,7 @@ struct PlanVerifyOptions {
 
 int verify(const PlanVerifyOptions& options) {
   const Result<plan::Plan> plan = read_plan_source(options.source);
-  if (!plan.ok()) return plan_failure("verify", plan.status());
+  if (!plan.ok()) return report_failure("plan verify", plan.status());
   const Status status = plan::verify_for_calls(*plan);
   if (options.as_json) {
     const nlohmann::ordered_json answer = {{"plan", plan->name},

@@ -268,7 +268,7 @@ void print_text(const Json& answer) {
 
 int why(const PlanWhyOptions& options) {
   const Result<Json> answer = answer_of(options);
-  if (!answer.ok()) return plan_failure("why", answer.status());
+  if (!answer.ok()) return report_failure("plan why", answer.status());
   if (options.as_json) {
     fmt::print("{}\n", answer->dump(2));
   } else {

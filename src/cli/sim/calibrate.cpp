@@ -1,7 +1,6 @@
 // `accord sim calibrate`: measures what the keys of a machine's file mean, and writes the file. The ranks of one host
 // are forks of the command; those of two hosts are a launcher's. All ranks run this; rank 0 prints and writes.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +15,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/number_checks.hpp"
 #include "cli/plan/commands.hpp"
+#include "cli/progress_line.hpp"
 #include "cli/sim/commands.hpp"
 #include "cli/sim/memory_probes.hpp"
 #include "cli/sim/plan_probes.hpp"
@@ -41,27 +41,11 @@ struct CalibrateOptions {
   bool as_json = false;
 };
 
-// Prints on rank 0 what is being measured.
-class Progress {
- public:
-  explicit Progress(bool prints) : prints_(prints && isatty(STDERR_FILENO) != 0) {}
-  ~Progress() { clear(); }
-  void show(std::string_view what) const {
-    if (prints_) fmt::print(stderr, "\r\033[Kmeasuring {} ...", what);
-  }
-  void clear() const {
-    if (prints_) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  const bool prints_;
-};
-
 // Everything that measures, on one rank.
 struct Session {
   const CommandRanks& ranks;
   const InterruptWatch& watch;
-  const Progress& progress;
+  const ProgressLine& progress;
   Communicator control;
   double seconds;
   sim::Statistic statistic;
@@ -89,7 +73,7 @@ Status take(Result<std::optional<Value>> from, Value& to, bool& interrupted) {
 Status measure_plans(Session& session, sim::HostTimings& timings, bool& interrupted) {
   if (session.ranks.rank() == 0) {
     constexpr std::array<Rank, 1> kAlone = {0};
-    session.progress.show("calls and steps");
+    session.progress.show("measuring calls and steps");
     ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> alone,
                             session.control.split_ranks(kAlone, "calibrate alone"));
     Meter meter(*alone, session.watch);
@@ -104,15 +88,15 @@ Status measure_plans(Session& session, sim::HostTimings& timings, bool& interrup
 
 Status measure_memory(Session& session, SharedMemory& shared, sim::HostTimings& timings, bool& interrupted) {
   MemoryProbes probes(shared, session.control, session.seconds, session.statistic);
-  session.progress.show("copies");
+  session.progress.show("measuring copies");
   ACCORD_ASSIGN_OR_RETURN(const MemoryProbes::Copies copies, probes.copies());
   timings.copies = copies.within;
   timings.memory_rates = copies.memory_rates;
   ACCORD_ASSIGN_OR_RETURN(interrupted, session.interrupted());
   if (interrupted) return {};
-  session.progress.show("signals");
+  session.progress.show("measuring signals");
   ACCORD_ASSIGN_OR_RETURN(timings.hop, probes.hop());
-  session.progress.show("memory that two ranks share");
+  session.progress.show("measuring memory that two ranks share");
   ACCORD_ASSIGN_OR_RETURN(const MemoryProbes::Exchanges exchanges, probes.exchanges());
   timings.writes = exchanges.writes;
   timings.reads = exchanges.reads;
@@ -120,9 +104,9 @@ Status measure_memory(Session& session, SharedMemory& shared, sim::HostTimings& 
   timings.packet_reads = exchanges.packet_reads;
   ACCORD_ASSIGN_OR_RETURN(interrupted, session.interrupted());
   if (interrupted) return {};
-  session.progress.show("copies by the kernel");
+  session.progress.show("measuring copies by the kernel");
   ACCORD_ASSIGN_OR_RETURN(timings.kernel_reads, probes.kernel_reads());
-  session.progress.show("switches between ranks of a core");
+  session.progress.show("measuring switches between ranks of a core");
   ACCORD_ASSIGN_OR_RETURN(timings.core_switch, probes.core_switch());
   ACCORD_ASSIGN_OR_RETURN(interrupted, session.interrupted());
   return {};
@@ -162,9 +146,9 @@ Result<std::optional<sim::Calibrated>> measure_network(Session& session, sim::Ca
   Meter meter(session.control, session.watch);
   PlanProbes probes(pair, meter, session.effort(), session.statistic);
   bool interrupted = false;
-  session.progress.show("signals between hosts");
+  session.progress.show("measuring signals between hosts");
   ACCORD_RETURN_IF_ERROR(take(probes.round_trips(), timings.round_trips, interrupted));
-  session.progress.show("messages between hosts");
+  session.progress.show("measuring messages between hosts");
   if (!interrupted) ACCORD_RETURN_IF_ERROR(take(probes.message(kShortMessage), timings.message, interrupted));
   if (!interrupted) ACCORD_RETURN_IF_ERROR(take(probes.message(kLongMessage), timings.stream, interrupted));
   if (interrupted) return std::optional<sim::Calibrated>();
@@ -264,7 +248,7 @@ Result<int> calibrate(const CalibrateOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const CommandRanks command_ranks,
                           CommandRanks::create(has_network ? std::nullopt : std::optional(started), started));
   ACCORD_ASSIGN_OR_RETURN(const Communicator control, command_ranks.communicator("calibrate control"));
-  const Progress progress(command_ranks.rank() == 0);
+  const ProgressLine progress(command_ranks.rank() == 0);
   Session session{command_ranks,   watch,
                   progress,        control,
                   options.seconds, options.statistic == "minimum" ? sim::Statistic::kMinimum : sim::Statistic::kMedian};
@@ -292,11 +276,7 @@ Result<int> calibrate(const CalibrateOptions& options) {
 
 int run(const CalibrateOptions& options) {
   const Result<int> code = calibrate(options);
-  if (code.ok()) return *code;
-  const bool is_usage_error = code.status().code() == StatusCode::kInvalidArgument;
-  fmt::print(stderr, "accord sim calibrate: {}\n",
-             is_usage_error ? code.status().message() : code.status().to_string());
-  return is_usage_error ? kUsageError : kFailure;
+  return code.ok() ? *code : report_failure("sim calibrate", code.status());
 }
 
 }  // namespace

@@ -106,6 +106,11 @@ void MemoryProbes::wait_for_turn(std::uint64_t turn) const {
 
 void MemoryProbes::pass_turn(std::uint64_t turn) const { header().turn.store(turn, std::memory_order_release); }
 
+// Tells whether the sample after `samples` others is the last one.
+bool MemoryProbes::is_last(std::size_t samples, Clock::time_point began) const {
+  return samples + 1 >= kMostSamples || (samples >= kFewestSamples && seconds_since(began) > seconds_);
+}
+
 // Returns the seconds of one call of `work`.
 sim::Figure MemoryProbes::repeat(const std::function<void()>& work) const {
   work();
@@ -140,31 +145,36 @@ Result<MemoryProbes::Copies> MemoryProbes::copies() {
   return result;
 }
 
-// Beside other programs most round trips are those of moments in which both ranks run.
-Result<sim::Figure> MemoryProbes::hop() {
-  constexpr int kTripsPerSample = 10;
+// Ranks 0 and 1 pass the turn to each other, and wait for it by `wait`. Returns the seconds of half round trips.
+Result<std::vector<double>> MemoryProbes::half_round_trips(int trips_per_sample,
+                                                           const std::function<void(std::uint64_t turn)>& wait) {
   std::vector<double> samples;
   ACCORD_RETURN_IF_ERROR(control_.barrier());
   const auto began = Clock::now();
-  for (bool is_last = false; !is_last && control_.rank() < 2;) {
-    if (control_.rank() == 0)
-      header().is_last.store(
-          samples.size() + 1 >= kMostSamples || (samples.size() >= kFewestSamples && seconds_since(began) > seconds_),
-          std::memory_order_relaxed);
+  for (bool was_last = false; !was_last && control_.rank() < 2;) {
+    if (control_.rank() == 0) header().is_last.store(is_last(samples.size(), began), std::memory_order_relaxed);
     const auto begin = Clock::now();
-    for (int trip = 0; trip < kTripsPerSample; ++trip) {
-      if (control_.rank() == 1) wait_for_turn(1);
-      is_last = header().is_last.load(std::memory_order_relaxed);  // before rank 0 can begin the next sample
+    for (int trip = 0; trip < trips_per_sample; ++trip) {
+      if (control_.rank() == 1) wait(1);
+      was_last = header().is_last.load(std::memory_order_relaxed);  // before rank 0 can begin the next sample
       pass_turn(control_.rank() == 0 ? 1 : 0);
-      if (control_.rank() == 0) wait_for_turn(0);
+      if (control_.rank() == 0) wait(0);
     }
-    samples.push_back(seconds_since(begin) / (2 * kTripsPerSample));
+    samples.push_back(seconds_since(begin) / (2 * trips_per_sample));
   }
   ACCORD_RETURN_IF_ERROR(control_.barrier());
+  return samples;
+}
+
+// Beside other programs most round trips are those of moments in which both ranks run.
+Result<sim::Figure> MemoryProbes::hop() {
+  constexpr int kTripsPerSample = 10;
+  ACCORD_ASSIGN_OR_RETURN(std::vector<double> samples,
+                          half_round_trips(kTripsPerSample, [this](std::uint64_t turn) { wait_for_turn(turn); }));
   return samples.empty() ? sim::Figure() : sim::figure_of(std::move(samples));
 }
 
-// What the two ranks do in turn. `round` counts from 1.
+// The part of each of two ranks that take turns. `round` counts from 1.
 struct MemoryProbes::Handler {
   std::function<void(std::uint64_t round)> write, read;
 };
@@ -175,17 +185,15 @@ sim::Figure MemoryProbes::exchange(const Handler& handler) {
   const bool writes = control_.rank() == 0;
   std::vector<double> samples;
   const auto began = Clock::now();
-  for (bool is_last = false; !is_last;) {
+  for (bool was_last = false; !was_last;) {
     wait_for_turn(writes ? 0 : 1);
-    is_last = writes ? samples.size() + 1 >= kMostSamples ||
-                           (samples.size() >= kFewestSamples && seconds_since(began) > seconds_)
-                     : header().is_last.load(std::memory_order_relaxed);
+    was_last = writes ? is_last(samples.size(), began) : header().is_last.load(std::memory_order_relaxed);
     const std::uint64_t round = samples.size() + 1;
     const auto begin = Clock::now();
     writes ? handler.write(round) : handler.read(round);
     samples.push_back(std::max(seconds_since(begin) - clock_seconds_, 1e-10));
-    if (writes) header().is_last.store(is_last, std::memory_order_relaxed);
-    if (is_last && !writes) {
+    if (writes) header().is_last.store(was_last, std::memory_order_relaxed);
+    if (was_last && !writes) {
       header().samples = samples.size();
       std::copy(samples.begin(), samples.end(), header().seconds.begin());
     }
@@ -269,37 +277,19 @@ Result<std::vector<sim::Sized>> MemoryProbes::kernel_reads() {
 }
 
 Result<sim::Figure> MemoryProbes::core_switch() {
-  std::vector<double> samples;
   const Rank rank = control_.rank();
   cpu_set_t before;
   sched_getaffinity(0, sizeof before, &before);
-  if (rank == 0) {
-    header().processors = before;
-    header().is_last.store(false, std::memory_order_relaxed);
-  }
+  if (rank == 0) header().processors = before;
   ACCORD_RETURN_IF_ERROR(control_.barrier());
   if (rank == 1 && sched_setaffinity(0, sizeof before, &header().processors) != 0)
     return errno_status(errno, "moving a rank to the core of another");
-  const auto wait_and_yield = [this](std::uint64_t turn) {
+  Result<std::vector<double>> samples = half_round_trips(1, [this](std::uint64_t turn) {
     while (header().turn.load(std::memory_order_acquire) != turn) sched_yield();
-  };
-  const auto began = Clock::now();
-  for (bool is_last = false; !is_last && rank < 2;) {
-    if (rank == 0)
-      header().is_last.store(
-          samples.size() + 1 >= kMostSamples || (samples.size() >= kFewestSamples && seconds_since(began) > seconds_),
-          std::memory_order_relaxed);
-    const auto begin = Clock::now();
-    wait_and_yield(rank == 0 ? 0 : 1);
-    is_last = header().is_last.load(std::memory_order_relaxed);
-    pass_turn(rank == 0 ? 1 : 0);
-    if (rank == 1) continue;
-    wait_and_yield(0);
-    samples.push_back(seconds_since(begin) / 2);
-  }
+  });
   if (rank == 1) sched_setaffinity(0, sizeof before, &before);
-  ACCORD_RETURN_IF_ERROR(control_.barrier());
-  return samples.empty() ? sim::Figure() : sim::figure_of(std::move(samples), statistic_);
+  ACCORD_RETURN_IF_ERROR(samples.status());
+  return samples->empty() ? sim::Figure() : sim::figure_of(*std::move(samples), statistic_);
 }
 
 }  // namespace accord::cli

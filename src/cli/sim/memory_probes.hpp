@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "accord/communicator.hpp"
+#include "base/clock.hpp"
 #include "sim/calibration.hpp"
 
 namespace accord::cli {
@@ -62,6 +63,9 @@ class MemoryProbes {
   void wait_for_turn(std::uint64_t turn) const;
   void pass_turn(std::uint64_t turn) const;
   struct Handler;
+  bool is_last(std::size_t samples, Clock::time_point began) const;
+  Result<std::vector<double>> half_round_trips(int trips_per_sample,
+                                               const std::function<void(std::uint64_t turn)>& wait);
   sim::Figure exchange(const Handler& handler);
   void exchange(const Handler& handler, std::size_t bytes, std::vector<sim::Sized>& writes,
                 std::vector<sim::Sized>& reads);

@@ -164,12 +164,7 @@ void print_text(const SimulatedCall& result) {
 
 int run(const SimRunOptions& options) {
   const Result<SimulatedCall> result = simulate(options);
-  if (!result.ok()) {
-    const bool is_usage_error = result.status().code() == StatusCode::kInvalidArgument;
-    fmt::print(stderr, "accord sim run: {}\n",
-               is_usage_error ? result.status().message() : result.status().to_string());
-    return is_usage_error ? kUsageError : kFailure;
-  }
+  if (!result.ok()) return report_failure("sim run", result.status());
   options.as_json ? print_json(*result) : print_text(*result);
   return kSuccess;
 }

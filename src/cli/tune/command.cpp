@@ -21,6 +21,7 @@
 #include "cli/command_ranks.hpp"
 #include "cli/commands.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/progress_line.hpp"
 #include "cli/tune/candidates.hpp"
 #include "cli/tune/kept_results.hpp"
 #include "cli/tune/simulated.hpp"
@@ -121,16 +122,15 @@ Result<Task> task_of(const TuneOptions& options) {
   return task;
 }
 
-void show_progress(const BenchOperation& operation, std::size_t bytes) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  fmt::print(stderr, "\r\033[K{} of {} ...", operation.name, bytes_text(bytes));
+void show_progress(const ProgressLine& line, const BenchOperation& operation, std::size_t bytes) {
+  line.show(fmt::format("{} of {}", operation.name, bytes_text(bytes)));
 }
 
 // Prints the rules of a collective, and returns them.
-std::string show_rules(const BenchOperation& operation, const std::string& conditions,
+std::string show_rules(const ProgressLine& line, const BenchOperation& operation, const std::string& conditions,
                        const std::vector<TunedPoint>& points) {
   std::string rules = rules_text(operation.collective, conditions, ranges_of(points));
-  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  line.clear();
   fmt::print("{}", rules);
   std::fflush(stdout);
   return rules;
@@ -153,6 +153,7 @@ class Tuner {
         control_(control),
         meter_(std::move(control), watch),
         is_printer_(ranks.rank() == 0),
+        line_(is_printer_),
         kept_(task.output + ".partial", task.facts, task.effort) {
     if (task.fresh) kept_.drop();
   }
@@ -181,7 +182,7 @@ class Tuner {
       ACCORD_ASSIGN_OR_RETURN(const bool known, find_kept(operation, point));
       if (!known) {
         if (contenders.empty()) ACCORD_RETURN_IF_ERROR(make_contenders(operation, candidates, contenders));
-        progress(operation, bytes);
+        show_progress(line_, operation, bytes);
         ACCORD_ASSIGN_OR_RETURN(const bool done, measure(operation, candidates, contenders, point));
         if (!done) return false;
         if (is_printer_) ACCORD_RETURN_IF_ERROR(kept_.add(operation.collective, point));
@@ -263,14 +264,10 @@ class Tuner {
     return remaining;
   }
 
-  void progress(const BenchOperation& operation, std::size_t bytes) const {
-    if (is_printer_) show_progress(operation, bytes);
-  }
-
   void print_rules(const BenchOperation& operation, const std::vector<TunedPoint>& points) {
     const std::string conditions = fmt::format("[ranks={}-{},oversubscribed={},registered=no]", ranks_.size(),
                                                ranks_.size(), ranks_.size() > task_.facts.cores ? "yes" : "no");
-    rules_ += show_rules(operation, conditions, points);
+    rules_ += show_rules(line_, operation, conditions, points);
   }
 
   const CommandRanks& ranks_;
@@ -278,6 +275,7 @@ class Tuner {
   Communicator control_;
   Meter meter_;
   const bool is_printer_;
+  const ProgressLine line_;
   KeptResults kept_;
   std::string rules_;
 };
@@ -298,11 +296,11 @@ Result<int> tune(const TuneOptions& options, Task task) {
   const bool is_printer = ranks.rank() == 0;
   const auto report_interrupted = [&] {
     if (!is_printer) return;
-    fmt::print(
-        stderr,
-        "{1}accord tune: interrupted; what was measured is kept in {0}.partial, and the same command continues from "
-        "there\n",
-        task.output, isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "");
+    ProgressLine(true).clear();
+    fmt::print(stderr,
+               "accord tune: interrupted; what was measured is kept in {}.partial, and the same command continues from "
+               "there\n",
+               task.output);
   };
   Result<bool> done(false);
   {
@@ -330,14 +328,15 @@ Result<int> tune_simulated(const TuneOptions& options, Task task) {
   task.facts.ranks = ranks;
   const std::string conditions =
       fmt::format("[ranks={0}-{0},hosts={1}-{1},oversubscribed=no,registered=no]", ranks, topology.host_count());
+  const ProgressLine line(true);
   std::string rules;
   for (const BenchOperation* operation : task.operations) {
     const bool sized = operation->collective != Collective::kBarrier;
     ACCORD_ASSIGN_OR_RETURN(
         const std::vector<TunedPoint> points,
         simulated_points(operation->collective, sized ? task.sizes : std::vector<std::size_t>{0}, machine, topology,
-                         [&](std::size_t bytes) { show_progress(*operation, bytes); }));
-    rules += show_rules(*operation, conditions, points);
+                         [&](std::size_t bytes) { show_progress(line, *operation, bytes); }));
+    rules += show_rules(line, *operation, conditions, points);
   }
   ACCORD_RETURN_IF_ERROR(write_table(task, rules));
   return kSuccess;
@@ -348,10 +347,7 @@ int run(const TuneOptions& options) {
   const Result<int> code = !task.ok()                ? Result<int>(task.status())
                            : options.machine.empty() ? tune(options, *task)
                                                      : tune_simulated(options, *task);
-  if (code.ok()) return *code;
-  const bool is_usage_error = code.status().code() == StatusCode::kInvalidArgument;
-  fmt::print(stderr, "accord tune: {}\n", is_usage_error ? code.status().message() : code.status().to_string());
-  return is_usage_error ? kUsageError : kFailure;
+  return code.ok() ? *code : report_failure("tune", code.status());
 }
 
 }  // namespace

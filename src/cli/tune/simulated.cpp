@@ -28,12 +28,20 @@ Result<std::optional<double>> seconds_of(const plan::Choice& choice, std::size_t
   return std::optional(times.seconds);
 }
 
+bool can_run(const Candidate& candidate, const topology::Topology& topology) {
+  const plan::AlgorithmEntry& algorithm = *candidate.algorithm;
+  return (topology.host_count() == 1 || algorithm.spans_hosts) &&
+         (algorithm.fits == nullptr || algorithm.fits(topology));
+}
+
 }  // namespace
 
 Result<std::vector<TunedPoint>> simulated_points(Collective collective, const std::vector<std::size_t>& sizes,
                                                  const sim::Machine& machine, const topology::Topology& topology,
                                                  const std::function<void(std::size_t bytes)>& announce) {
   ACCORD_ASSIGN_OR_RETURN(const plan::Selector selector, plan::Selector::create(""));
+  std::vector<Candidate> candidates = all_candidates(collective);
+  std::erase_if(candidates, [&](const Candidate& one) { return !can_run(one, topology); });
   std::vector<TunedPoint> points;
   for (const std::size_t bytes : sizes) {
     announce(bytes);
@@ -49,11 +57,9 @@ Result<std::vector<TunedPoint>> simulated_points(Collective collective, const st
     if (point.timings.empty())
       return Status(StatusCode::kUnsupported,
                     fmt::format("{} of {} cannot be simulated", chosen.algorithm->name, bytes_text(bytes)));
-    for (const Candidate& candidate : all_candidates(collective)) {
+    for (const Candidate& candidate : candidates) {
       const bool is_default = candidate.slot_bytes == 0 && candidate.algorithm == chosen.algorithm;
-      const bool fits = (topology.host_count() == 1 || candidate.algorithm->spans_hosts) &&
-                        (candidate.algorithm->fits == nullptr || candidate.algorithm->fits(topology));
-      if (fits && !is_default && bytes >= candidate.from_bytes)
+      if (!is_default && bytes >= candidate.from_bytes)
         ACCORD_RETURN_IF_ERROR(add(candidate.name, {candidate.algorithm, candidate.slot_bytes}));
     }
     points.push_back(std::move(point));
