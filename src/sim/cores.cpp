@@ -2,8 +2,8 @@
 
 namespace accord::sim {
 
-Cores::Cores(const Machine& machine, std::size_t ranks, std::size_t lanes)
-    : switch_seconds_(machine.host.core_switch_seconds), core_of_rank_(ranks), running_(ranks), runs_(lanes) {
+Cores::Cores(const Machine& machine, std::size_t ranks)
+    : switch_seconds_(machine.host.core_switch_seconds), core_of_rank_(ranks), running_(ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const auto core = static_cast<std::uint32_t>(machine.core_of(static_cast<Rank>(rank)));
     core_of_rank_[rank] = core;
@@ -15,7 +15,7 @@ Cores::Cores(const Machine& machine, std::size_t ranks, std::size_t lanes)
 }
 
 bool Cores::begin(Rank rank, std::uint32_t lane, double now) {
-  if (!are_shared_ || runs_[lane]) return true;
+  if (!are_shared_ || runs(lane)) return true;
   Core& core = core_of(rank);
   if (core.owner == rank || (core.owner == kNobody && (core.last == rank || core.last == kNobody))) {
     core.owner = core.last = rank;
@@ -28,13 +28,14 @@ bool Cores::begin(Rank rank, std::uint32_t lane, double now) {
 }
 
 void Cores::go_on(Rank rank, std::uint32_t lane) {
-  if (!are_shared_ || runs_[lane] || core_of(rank).owner != rank) return;
+  if (!are_shared_ || runs(lane) || core_of(rank).owner != rank) return;
+  if (lane >= runs_.size()) runs_.resize(lane + 1);
   runs_[lane] = true;
   ++running_[static_cast<std::size_t>(rank)];
 }
 
 void Cores::stop(Rank rank, std::uint32_t lane) {
-  if (!are_shared_ || !runs_[lane]) return;
+  if (!are_shared_ || !runs(lane)) return;
   runs_[lane] = false;
   --running_[static_cast<std::size_t>(rank)];
 }

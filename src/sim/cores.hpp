@@ -13,7 +13,7 @@ namespace accord::sim {
 /// core goes to the rank that asked for it first. Ranks that have a core to themselves always run.
 class Cores {
  public:
-  Cores(const Machine& machine, std::size_t ranks, std::size_t lanes);
+  Cores(const Machine& machine, std::size_t ranks);
 
   /// Returns true if `lane` runs from now on, or has run already. Otherwise it waits for the core of its rank, and
   /// granted() returns it later.
@@ -35,6 +35,7 @@ class Cores {
     std::vector<std::pair<Rank, std::uint32_t>> waiting{};  ///< ranks and lanes, in the order in which they came
   };
   Core& core_of(Rank rank) { return cores_[core_of_rank_[static_cast<std::size_t>(rank)]]; }
+  bool runs(std::uint32_t lane) const { return lane < runs_.size() && runs_[lane]; }
   void grant_to(Core& core, Rank rank, double now);
 
   bool are_shared_ = false;

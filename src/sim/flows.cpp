@@ -69,7 +69,7 @@ void Flows::serve(Route& route) {
 void Flows::push_end(RouteId id) {
   Route& one = route(id);
   const double left = std::max(0.0, one.ends.top().time - one.served);
-  ends_.push(now_ + left / one.rate, (std::uint64_t{id} << 32) | one.version);
+  ends_.set(id, now_ + left / one.rate);
 }
 
 double Flows::next_event() {
@@ -79,19 +79,13 @@ double Flows::next_event() {
   return next_known_end();
 }
 
-double Flows::next_known_end() {
-  while (!ends_.empty()) {
-    const Route& next = route(static_cast<RouteId>(ends_.top().what >> 32));
-    if (next.flows > 0 && next.version == static_cast<std::uint32_t>(ends_.top().what)) return ends_.top().time;
-    ends_.pop();
-  }
-  return std::numeric_limits<double>::infinity();
+double Flows::next_known_end() const {
+  return ends_.empty() ? std::numeric_limits<double>::infinity() : ends_.top_time();
 }
 
 std::optional<FlowId> Flows::advance() {
-  now_ = std::max(now_, ends_.top().time);
-  const auto id = static_cast<RouteId>(ends_.top().what >> 32);
-  ends_.pop();
+  now_ = std::max(now_, ends_.top_time());
+  const RouteId id = ends_.top();
   Route& one = route(id);
   const FlowId flow = one.ends.top().what;
   one.served = one.ends.top().time;
@@ -103,7 +97,7 @@ std::optional<FlowId> Flows::advance() {
     push_end(id);
     return flow;
   }
-  ++one.version;
+  ends_.remove(id);
   for (const std::int32_t each : one.links) {
     std::vector<RouteId>& routes = link(each).routes;
     *std::find(routes.begin(), routes.end(), id) = routes.back();
@@ -125,7 +119,6 @@ void Flows::assign(RouteId id, double rate) {
   given.has_changed_flows = false;
   serve(given);
   given.rate = rate;
-  ++given.version;
   push_end(id);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/event_queue.hpp"
+#include "sim/indexed_queue.hpp"
 #include "sim/pool.hpp"
 #include "sim/transfers.hpp"
 
@@ -42,8 +43,7 @@ class Flows : public Transfers {
     double rate = 0;    // of each flow
     double served = 0;  // bytes that each flow under way since the route's first one has got, at `since`
     double since = 0;
-    EventQueue<FlowId> ends;    // by the value of `served` at which they end
-    std::uint32_t version = 0;  // events of earlier rates are void
+    EventQueue<FlowId> ends;  // by the value of `served` at which they end
     bool has_changed_flows = false;
     std::uint64_t settled = 0;  // the last settle() that has given it a rate
   };
@@ -56,7 +56,7 @@ class Flows : public Transfers {
   };
 
   FlowId add_flow(double now, double bytes, RouteId id);
-  double next_known_end();  // with the rates that were settled last
+  double next_known_end() const;  // with the rates that were settled last
   void serve(Route& route);
   void push_end(RouteId id);
   void mark_changed(RouteId id);
@@ -76,7 +76,7 @@ class Flows : public Transfers {
   std::vector<RouteId> changed_alone_;  // the same for routes without links
   std::vector<std::int32_t> component_;
   EventQueue<std::uint64_t> shares_;  // during settle(): links by their share, routes by their limit
-  EventQueue<std::uint64_t> ends_;    // route and version
+  IndexedQueue ends_;                 // of the next flow of each route
   std::uint64_t settlements_ = 0;
 };
 

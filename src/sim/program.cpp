@@ -250,6 +250,7 @@ class Preparation {
       preparing.begin_lane();
       for (const plan::Step& step : lane.steps) preparing.add(step, ops);
     }
+    if (program.empty()) program.emplace_back();  // a rank that does nothing completes rounds too
     disagreement_ += preparing.disagreement();
     return program;
   }

@@ -54,7 +54,7 @@ struct Channel {
 /// The programs of the first ranks, of which each stands for others: rank r does as rank r modulo their number, with
 /// all ranks shifted by as many. Usually they are all ranks.
 struct Programs {
-  std::vector<Program> programs;  ///< by rank
+  std::vector<Program> programs;  ///< by rank; each has a lane, if only an empty one
   int ranks = 0;                  ///< all of them
   std::uint32_t events = 0;       ///< numbered from 0; those of the first ranks
   std::vector<Channel> channels;  ///< by number, those that begin at the first ranks

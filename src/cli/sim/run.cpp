@@ -14,7 +14,7 @@
 #include "cli/sim/commands.hpp"
 #include "plan/selector.hpp"
 #include "plan/step_rules.hpp"
-#include "sim/plan_run.hpp"
+#include "sim/simulate.hpp"
 
 namespace accord::cli {
 namespace {
@@ -47,7 +47,7 @@ struct SimulatedCall {
   PlanCall call;
   sim::Machine machine;
   int hosts = 1;
-  sim::PlanTimes times;
+  sim::Times times;
 
   double seconds_of_call() const { return times.seconds / calls; }
 };
@@ -93,8 +93,8 @@ Result<SimulatedCall> simulate(const SimRunOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const sim::Programs programs,
                           sim::programs_of(*choice.algorithm, call, result.machine, topology, options.folds));
   ACCORD_ASSIGN_OR_RETURN(result.times,
-                          sim::run_programs(programs, result.machine, topology,
-                                            options.links == "fair" ? sim::Sharing::kFair : sim::Sharing::kQueues));
+                          sim::simulate(programs, result.machine, topology,
+                                        options.links == "fair" ? sim::Sharing::kFair : sim::Sharing::kQueues));
   return result;
 }
 
@@ -137,7 +137,7 @@ void print_json(const SimulatedCall& result) {
 }
 
 void print_text(const SimulatedCall& result) {
-  const sim::PlanTimes& times = result.times;
+  const sim::Times& times = result.times;
   const std::string hosts =
       result.hosts == 1 ? "one host"
                         : fmt::format("{} hosts ({})", result.hosts, sim::to_string(result.machine.network.shape));

@@ -8,7 +8,7 @@
 #include "base/text.hpp"
 #include "cli/tune/candidates.hpp"
 #include "plan/selector.hpp"
-#include "sim/plan_run.hpp"
+#include "sim/simulate.hpp"
 
 namespace accord::cli {
 namespace {
@@ -23,8 +23,7 @@ Result<std::optional<double>> seconds_of(const plan::Choice& choice, std::size_t
                        .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : config()->hints.slot_bytes};
   const Result<sim::Programs> programs = sim::programs_of(*choice.algorithm, call, machine, topology, true);
   if (!programs.ok()) return std::optional<double>();
-  ACCORD_ASSIGN_OR_RETURN(const sim::PlanTimes times,
-                          sim::run_programs(*programs, machine, topology, sim::Sharing::kQueues));
+  ACCORD_ASSIGN_OR_RETURN(const sim::Times times, sim::simulate(*programs, machine, topology, sim::Sharing::kQueues));
   return std::optional(times.seconds);
 }
 
@@ -51,8 +50,9 @@ Result<std::vector<TunedPoint>> simulated_points(Collective collective, const st
       if (seconds) point.timings.push_back({name, std::string(choice.algorithm->name), {*seconds}});
       return {};
     };
-    ACCORD_ASSIGN_OR_RETURN(const plan::Choice chosen,
-                            selector.choose({.collective = collective, .bytes = bytes}, topology));
+    ACCORD_ASSIGN_OR_RETURN(
+        const plan::Choice chosen,
+        selector.choose({.collective = collective, .bytes = bytes, .readable = topology.readable()}, topology));
     ACCORD_RETURN_IF_ERROR(add("default", chosen));
     if (point.timings.empty())
       return Status(StatusCode::kUnsupported,

@@ -100,6 +100,17 @@ def test_a_table_of_a_simulated_machine_is_used_by_ranks(tmp_path):
     assert accord("bench", "barrier", "-n", 2, "--seconds", "0.01", env=environment).returncode == 0
 
 
+def test_a_table_of_ranks_that_may_read_each_others_memory_is_compared_with_zero_copy(tmp_path):
+    machine, table = tmp_path / "host.toml", tmp_path / "host.table"
+    rates = "bytes_per_second = 50e9\nexchanged_bytes_per_second = 40e9\npacket_bytes_per_second = 7e9\n"
+    times = "call_seconds = 0.5e-6\nstep_seconds = 5e-9\nhop_seconds = 60e-9\n"
+    slow_kernel = "read_bytes_per_second = 1e6\n"  # anything else is faster than the default
+    machine.write_text(f"[host]\nranks = 2\n{times}{rates}{slow_kernel}")
+    result = accord("tune", "gather", "--sim", machine, "-n", 2, "--quick", "-o", table)
+    assert result.returncode == 0, result.stderr
+    assert ", by default zero_copy" in table.read_text()
+
+
 def test_the_text_names_the_algorithm_the_ranks_and_the_links():
     result = accord("sim", "run", "all_gather", "64k", "-n", 16, "--machine", CLUSTER)
     assert result.returncode == 0, result.stderr

@@ -2,14 +2,14 @@
 #include <gtest/gtest.h>
 
 #include "plan/algorithms.hpp"
-#include "sim/plan_run.hpp"
+#include "sim/simulate.hpp"
 #include "unit/sim/machines_for_tests.hpp"
 
 namespace accord::sim {
 namespace {
 
 struct TwoRuns {
-  PlanTimes folded, whole;
+  Times folded, whole;
 };
 
 Machine machine_with(NetworkShape shape, int ranks_of_host, int hosts_per_switch) {
@@ -32,7 +32,7 @@ TwoRuns both(Collective collective, std::string_view algorithm, std::size_t byte
     const Call call{{.collective = collective, .dtype = DType::kUInt8, .count = bytes}, std::size_t{1} << 16};
     const Result<Programs> programs = programs_of(**entry, call, machine, *topology, may_fold);
     EXPECT_TRUE(programs.ok()) << programs.status().message();
-    Result<PlanTimes> times = run_programs(*programs, machine, *topology, sharing);
+    Result<Times> times = simulate(*programs, machine, *topology, sharing);
     EXPECT_TRUE(times.ok()) << times.status().message();
     return *std::move(times);
   };

@@ -1,0 +1,42 @@
+#pragma once
+// What ranks do over time: tasks, and the tasks that each waits for.
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/program.hpp"
+
+namespace accord::sim {
+
+/// A call of a group of ranks.
+struct GroupCall {
+  const Programs* programs = nullptr;
+  std::vector<Rank> members;  ///< by rank of the group; empty: all ranks
+};
+
+/// Operations of a rank, one after the other, or its part of a call. Tasks of one stream use one processor.
+struct Task {
+  Rank rank = 0;
+  std::uint32_t stream = 0;
+  std::uint32_t call = kNone;  ///< number of the call; kNone: operations
+  Rank member = 0;             ///< its rank in the call
+  std::uint32_t first_op = 0;  ///< of Schedule::ops
+  std::uint32_t op_count = 0;
+};
+
+struct Schedule {
+  int ranks = 0;    ///< that are simulated
+  int streams = 1;  ///< of each rank
+  std::vector<GroupCall> calls;
+  std::vector<Op> ops;            ///< of tasks that are no calls; lengths are elements
+  std::vector<Channel> channels;  ///< of these operations
+  std::uint32_t events = 0;       ///< of these operations
+  std::vector<Task> tasks;
+  std::vector<std::uint32_t> first_successor;  ///< by task, and one more: where its successors begin
+  std::vector<std::uint32_t> successors;       ///< tasks
+};
+
+/// All ranks that `programs` has make the call at time 0. The programs must outlive the schedule.
+Schedule schedule_of(const Programs& programs);
+
+}  // namespace accord::sim
