@@ -11,14 +11,15 @@ constexpr double kUnknown = std::numeric_limits<double>::infinity();  // the end
 
 }  // namespace
 
-// Runs operations of the lane until one of them waits, or begins later than now.
+// Runs operations of the lane until one of them waits, or begins later than now. A lane that ends gives up its core
+// before its rank's next round or task, so that other ranks that wait for the core come first.
 void Simulation::run_lane(std::uint32_t id) {
   const Rank rank = lanes_[id].member->rank;
   if (!cores_.begin(rank, id, now_)) return grant_cores();
   const Stop stop = run_ops(id);
   if (stop == Stop::kLater) return;
-  cores_.stop(rank, id);
   if (stop == Stop::kEnd) end_lane(id);
+  cores_.stop(rank, id);
   release_core(rank);
 }
 
