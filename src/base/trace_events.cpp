@@ -46,6 +46,11 @@ void TraceEvents::add_flow(TracePlace from, std::int64_t from_ns, TracePlace to,
   events_.push_back(std::move(finish));
 }
 
+void TraceEvents::add_counter(std::size_t process, const std::string& name, std::int64_t at_ns, double value) {
+  events_.push_back(
+      {{"ph", "C"}, {"name", name}, {"pid", process}, {"ts", microseconds(at_ns)}, {"args", {{"value", value}}}});
+}
+
 std::string TraceEvents::text() && {
   const ordered_json trace = {{"traceEvents", std::move(events_)}, {"displayTimeUnit", "ns"}};
   return trace.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";

@@ -35,6 +35,9 @@ class TraceEvents {
   /// Adds an arrow from the slice that runs at `from_ns` in one place to the slice that runs at `to_ns` in another.
   void add_flow(TracePlace from, std::int64_t from_ns, TracePlace to, std::int64_t to_ns, std::string_view name);
 
+  /// Sets a number that changes over time, which is shown as a chart.
+  void add_counter(std::size_t process, const std::string& name, std::int64_t at_ns, double value);
+
   std::string text() &&;
 
  private:

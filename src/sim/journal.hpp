@@ -2,6 +2,7 @@
 // What happened in a simulation, and why it did not happen earlier.
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "sim/program.hpp"
@@ -18,6 +19,9 @@ enum class Reason : std::uint8_t {
   kRound,      ///< the last rank to complete an earlier round, and the look at all ranks' rounds
   kCore,       ///< another rank had the core
 };
+
+/// "message".
+std::string_view to_string(Reason reason);
 
 /// A time, and the journal's entry that made it so late.
 struct Moment {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "exec/request_record.hpp"
@@ -20,6 +21,9 @@ enum class OpKind : std::uint8_t {
   kWait,     ///< for an event
   kBarrier,  ///< of the lanes of the rank
 };
+
+/// "send".
+std::string_view to_string(OpKind kind);
 
 inline constexpr std::uint32_t kNone = 0xffffffff;
 

@@ -5,15 +5,20 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/config.hpp"
+#include "base/fd.hpp"
+#include "base/rounding.hpp"
 #include "base/text.hpp"
 #include "cli/plan/commands.hpp"
 #include "cli/sim/commands.hpp"
+#include "cli/sim/recording.hpp"
 #include "plan/selector.hpp"
 #include "plan/step_rules.hpp"
+#include "sim/critical_path.hpp"
 #include "sim/simulate.hpp"
 
 namespace accord::cli {
@@ -35,7 +40,11 @@ struct SimRunOptions {
   std::string links = "fair";
   int calls = 1;
   bool folds = true;
+  bool shows_path = false;
+  std::string trace, timeline;  // files
   bool as_json = false;
+
+  bool records() const { return shows_path || !trace.empty() || !timeline.empty(); }
 };
 
 struct SimulatedCall {
@@ -48,6 +57,8 @@ struct SimulatedCall {
   sim::Machine machine;
   int hosts = 1;
   sim::Times times;
+  sim::Journal journal;
+  sim::CriticalPath path;  // empty without a journal
 
   double seconds_of_call() const { return times.seconds / calls; }
 };
@@ -94,7 +105,9 @@ Result<SimulatedCall> simulate(const SimRunOptions& options) {
                           sim::programs_of(*choice.algorithm, call, result.machine, topology, options.folds));
   ACCORD_ASSIGN_OR_RETURN(result.times,
                           sim::simulate(programs, result.machine, topology,
-                                        options.links == "fair" ? sim::Sharing::kFair : sim::Sharing::kQueues));
+                                        options.links == "fair" ? sim::Sharing::kFair : sim::Sharing::kQueues,
+                                        options.records() ? &result.journal : nullptr));
+  result.path = sim::critical_path(result.journal);
   return result;
 }
 
@@ -112,6 +125,24 @@ std::vector<std::size_t> busy_links(const SimulatedCall& result) {
   return links;
 }
 
+Json path_json(const SimulatedCall& result) {
+  Json parts = Json::object(), steps = Json::array();
+  for (std::size_t part = 0; part < sim::kPathParts; ++part)
+    parts[std::string(to_string(static_cast<sim::PathPart>(part)))] = result.path.seconds[part];
+  for (const auto& [number, waited] : result.path.steps) {
+    const sim::JournalEntry& entry = result.journal.entries[number];
+    steps.push_back({{"rank", entry.rank},
+                     {"lane", entry.lane},
+                     {"round", entry.round},
+                     {"operation", to_string(entry.kind)},
+                     {"begin", entry.begin},
+                     {"end", entry.end},
+                     {"waited", waited},
+                     {"waited_for", to_string(entry.reason)}});
+  }
+  return {{"seconds", std::move(parts)}, {"steps", std::move(steps)}};
+}
+
 void print_json(const SimulatedCall& result) {
   Json ranks = Json::array(), links = Json::array();
   for (const sim::RankTimes& rank : result.times.ranks)
@@ -120,33 +151,49 @@ void print_json(const SimulatedCall& result) {
     links.push_back({{"link", result.times.links[link].name},
                      {"bytes", result.times.link_bytes[link]},
                      {"used", part_used(result, link)}});
-  const Json answer = {{"collective", to_string(result.collective)},
-                       {"algorithm", result.algorithm},
-                       {"slot_bytes", result.slot_bytes},
-                       {"bytes", result.call.bytes},
-                       {"dtype", to_string(result.call.dtype)},
-                       {"ranks", result.ranks},
-                       {"hosts", result.hosts},
-                       {"calls", result.calls},
-                       {"seconds", result.seconds_of_call()},
-                       {"simulated_ranks", result.times.simulated_ranks},
-                       {"operations", result.times.operations},
-                       {"by_rank", std::move(ranks)},
-                       {"links", std::move(links)}};
+  Json answer = {{"collective", to_string(result.collective)},
+                 {"algorithm", result.algorithm},
+                 {"slot_bytes", result.slot_bytes},
+                 {"bytes", result.call.bytes},
+                 {"dtype", to_string(result.call.dtype)},
+                 {"ranks", result.ranks},
+                 {"hosts", result.hosts},
+                 {"calls", result.calls},
+                 {"seconds", result.seconds_of_call()},
+                 {"simulated_ranks", result.times.simulated_ranks},
+                 {"operations", result.times.operations},
+                 {"by_rank", std::move(ranks)},
+                 {"links", std::move(links)}};
+  if (!result.path.steps.empty()) answer["critical_path"] = path_json(result);
   fmt::print("{}\n", answer.dump(2));
+}
+
+std::string headline_of(const SimulatedCall& result) {
+  const std::string hosts =
+      result.hosts == 1 ? "one host"
+                        : fmt::format("{} hosts ({})", result.hosts, sim::to_string(result.machine.network.shape));
+  std::string text =
+      fmt::format("{} of {} by {}, {} ranks on {}: {}", to_string(result.collective), bytes_text(result.call.bytes),
+                  result.algorithm, result.ranks, hosts, time_text(result.seconds_of_call()));
+  if (result.call.bytes > 0)
+    text += fmt::format(", {:.3g} GB/s", static_cast<double>(result.call.bytes) / result.seconds_of_call() / 1e9);
+  if (result.calls > 1) text += fmt::format(" (mean of {} calls)", result.calls);
+  return text;
+}
+
+void print_path(const SimulatedCall& result) {
+  std::set<Rank> ranks;
+  for (const sim::PathStep& step : result.path.steps) ranks.insert(result.journal.entries[step.entry].rank);
+  fmt::print("  critical path: {} operations on {} ranks\n", result.path.steps.size(), ranks.size());
+  for (std::size_t part = 0; part < sim::kPathParts; ++part)
+    if (const double seconds = result.path.seconds[part]; seconds > 0)
+      fmt::print("    {:<28} {:>9}  {:3.0f} %\n", to_string(static_cast<sim::PathPart>(part)), time_text(seconds),
+                 100 * seconds / result.times.seconds);
 }
 
 void print_text(const SimulatedCall& result) {
   const sim::Times& times = result.times;
-  const std::string hosts =
-      result.hosts == 1 ? "one host"
-                        : fmt::format("{} hosts ({})", result.hosts, sim::to_string(result.machine.network.shape));
-  fmt::print("{} of {} by {}, {} ranks on {}: {}", to_string(result.collective), bytes_text(result.call.bytes),
-             result.algorithm, result.ranks, hosts, time_text(result.seconds_of_call()));
-  if (result.call.bytes > 0)
-    fmt::print(", {:.3g} GB/s", static_cast<double>(result.call.bytes) / result.seconds_of_call() / 1e9);
-  if (result.calls > 1) fmt::print(" (mean of {} calls)", result.calls);
-  fmt::print("\n");
+  fmt::print("{}\n", headline_of(result));
   const auto most = [&](double sim::RankTimes::*field) {
     return std::max_element(times.ranks.begin(), times.ranks.end(),
                             [&](const auto& a, const auto& b) { return a.*field < b.*field; });
@@ -160,11 +207,29 @@ void print_text(const SimulatedCall& result) {
   for (std::size_t i = 0; i < std::min(links.size(), kShownLinks); ++i)
     fmt::print("  {}: {}, {:.0f} % of its capacity\n", result.times.links[links[i]].name,
                bytes_text(static_cast<std::size_t>(times.link_bytes[links[i]])), 100 * part_used(result, links[i]));
+  if (!result.path.steps.empty()) print_path(result);
+}
+
+Status write_documents(const SimRunOptions& options, SimulatedCall& result) {
+  if (options.trace.empty() && options.timeline.empty()) return {};
+  const std::string name(to_string(result.collective));
+  const SimRecording recording{.title = headline_of(result),
+                               .task_names = std::vector<std::string>(to_size(result.times.simulated_ranks), name),
+                               .times = result.times,
+                               .journal = result.journal,
+                               .path = result.path};
+  if (!options.trace.empty()) {
+    ACCORD_ASSIGN_OR_RETURN(const std::string trace, sim_trace(recording));
+    ACCORD_RETURN_IF_ERROR(write_file(options.trace, trace));
+  }
+  return options.timeline.empty() ? Status() : write_file(options.timeline, sim_timeline(recording));
 }
 
 int run(const SimRunOptions& options) {
-  const Result<SimulatedCall> result = simulate(options);
+  Result<SimulatedCall> result = simulate(options);
   if (!result.ok()) return report_failure("sim run", result.status());
+  if (const Status written = write_documents(options, *result); !written.ok())
+    return report_failure("sim run", written);
   options.as_json ? print_json(*result) : print_text(*result);
   return kSuccess;
 }
@@ -195,6 +260,11 @@ void add_sim_run(CLI::App& sim, Action& chosen) {
   command->add_option("--calls", options->calls, "Calls made one after the other; the time is their mean")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
+  command->add_flag("--path", options->shows_path, "Show where time goes on the critical path");
+  command->add_option("--trace", options->trace, "Write what all ranks do to FILE, for ui.perfetto.dev")
+      ->type_name("FILE");
+  command->add_option("--timeline", options->timeline, "Write a chart of ranks and links over time to FILE (SVG)")
+      ->type_name("FILE");
   command->add_flag("--json", options->as_json, "Print JSON");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
