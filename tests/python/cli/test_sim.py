@@ -5,6 +5,7 @@ import re
 import tomllib
 import xml.etree.ElementTree
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from accord_command import ROOT, accord, clean_environment
@@ -112,7 +113,7 @@ def test_a_trace_has_the_operations_of_each_lane_and_the_rates_of_links(tmp_path
     assert {process for process, _ in slices} == {rank + 1 for rank in range(answer["simulated_ranks"])}
     assert sum(one[2] == "operation" for track in slices.values() for one in track) == answer["operations"]
     for track in slices.values():
-        for (_, end, _), (begin, _, _) in zip(track, track[1:], strict=False):
+        for (_, end, _), (begin, _, _) in pairwise(track):
             assert begin >= end - 0.002  # microseconds; times are cut to nanoseconds
     last = max(end for track in slices.values() for _, end, _ in track)
     assert last == pytest.approx(1e6 * answer["seconds"], abs=0.002)
