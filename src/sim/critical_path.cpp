@@ -7,6 +7,7 @@ namespace {
 
 PathPart part_of(OpKind kind) {
   switch (kind) {
+    case OpKind::kCompute: return PathPart::kCompute;
     case OpKind::kWork: return PathPart::kWork;
     case OpKind::kSend: return PathPart::kSends;
     case OpKind::kNotify:
@@ -34,6 +35,7 @@ PathPart part_of(Reason reason) {
 
 std::string_view to_string(PathPart part) {
   switch (part) {
+    case PathPart::kCompute: return "computation";
     case PathPart::kWork: return "copies and reductions";
     case PathPart::kSends: return "processor time of messages";
     case PathPart::kSteps: return "processor time of signals";

@@ -12,6 +12,7 @@
 namespace accord::sim {
 
 enum class PathPart : std::uint8_t {
+  kCompute,  ///< what ranks do beside communication
   kWork,     ///< copies and reductions
   kSends,    ///< the processor's part of messages
   kSteps,    ///< the processor's part of signals and waits
@@ -21,7 +22,7 @@ enum class PathPart : std::uint8_t {
   kCores,    ///< until a core was free
   kCalls,    ///< before the first operation of a call
 };
-inline constexpr std::size_t kPathParts = 8;
+inline constexpr std::size_t kPathParts = 9;
 
 /// "copies and reductions".
 std::string_view to_string(PathPart part);

@@ -21,16 +21,20 @@ class EventQueue {
 
   void push(double time, What what) {
     events_.push_back({time, next_++, what});
-    std::push_heap(events_.begin(), events_.end(), later);
+    std::push_heap(events_.begin(), events_.end(), Later());
   }
 
   void pop() {
-    std::pop_heap(events_.begin(), events_.end(), later);
+    std::pop_heap(events_.begin(), events_.end(), Later());
     events_.pop_back();
   }
 
  private:
-  static bool later(const Event& a, const Event& b) { return a.time != b.time ? a.time > b.time : a.order > b.order; }
+  struct Later {  // a type, so that the comparison is inlined
+    bool operator()(const Event& a, const Event& b) const {
+      return a.time != b.time ? a.time > b.time : a.order > b.order;
+    }
+  };
 
   std::vector<Event> events_;  // a heap
   std::uint64_t next_ = 0;

@@ -9,6 +9,7 @@ std::string_view to_string(OpKind kind) {
     case OpKind::kNotify: return "signal";
     case OpKind::kWait: return "wait";
     case OpKind::kBarrier: return "barrier";
+    case OpKind::kCompute: return "compute";
   }
   return "unknown";
 }

@@ -20,6 +20,7 @@ enum class OpKind : std::uint8_t {
   kNotify,   ///< an event for another rank or lane: a signal, or packets in the memory of the host
   kWait,     ///< for an event
   kBarrier,  ///< of the lanes of the rank
+  kCompute,  ///< anything else that a rank does
 };
 
 /// "send".

@@ -8,7 +8,6 @@ Schedule schedule_of(const Programs& programs) {
   schedule.calls.push_back({.programs = &programs, .members = {}});
   for (Rank rank = 0; rank < schedule.ranks; ++rank)
     schedule.tasks.push_back({.rank = rank, .call = 0, .member = rank});
-  schedule.first_successor.assign(schedule.tasks.size() + 1, 0);
   return schedule;
 }
 

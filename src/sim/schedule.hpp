@@ -2,6 +2,7 @@
 // What ranks do over time: tasks, and the tasks that each waits for.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/program.hpp"
@@ -24,6 +25,17 @@ struct Task {
   std::uint32_t op_count = 0;
 };
 
+/// Tasks that wait for others.
+struct Successors {
+  std::vector<std::uint32_t> first;  ///< by task, and one more: where its successors begin; empty: there are none
+  std::vector<std::uint32_t> tasks;
+
+  std::span<const std::uint32_t> of(std::uint32_t task) const {
+    return first.empty() ? std::span<const std::uint32_t>()
+                         : std::span(tasks).subspan(first[task], first[task + 1] - first[task]);
+  }
+};
+
 struct Schedule {
   int ranks = 0;    ///< that are simulated
   int streams = 1;  ///< of each rank
@@ -32,8 +44,8 @@ struct Schedule {
   std::vector<Channel> channels;  ///< of these operations
   std::uint32_t events = 0;       ///< of these operations
   std::vector<Task> tasks;
-  std::vector<std::uint32_t> first_successor;  ///< by task, and one more: where its successors begin
-  std::vector<std::uint32_t> successors;       ///< tasks
+  Successors after_end;    ///< a task waits until others have ended
+  Successors after_begin;  ///< a task waits until others may begin
 };
 
 /// All ranks that `programs` has make the call at time 0. The programs must outlive the schedule.

@@ -41,12 +41,14 @@ Simulation::Simulation(const Schedule& schedule, const Machine& machine, const t
       direct_.members[stream] = {.call = &direct_, .rank = rank, .stream = stream};
     }
   times_.ranks.resize(to_size(schedule.ranks));
-  for (const std::uint32_t successor : schedule.successors) ++tasks_[successor].waits_for;
+  for (const Successors* successors : {&schedule.after_end, &schedule.after_begin})
+    for (const std::uint32_t successor : successors->tasks) ++tasks_[successor].waits_for;
 }
 
 Result<Times> Simulation::run() {
   for (std::uint32_t task = 0; task < tasks_.size(); ++task)
-    if (tasks_[task].waits_for == 0 && !tasks_[task].has_begun) begin_task(task);
+    if (tasks_[task].waits_for == 0) to_begin_.push_back(task);
+  begin_tasks();
   while (true) {
     const double lane = ready_.empty() ? std::numeric_limits<double>::infinity() : ready_.top().time;
     const double work = memory_.next_event();
@@ -85,8 +87,23 @@ Status Simulation::check_ended() const {
 
 // Tasks
 
+void Simulation::begin_tasks() {
+  for (std::size_t i = 0; i < to_begin_.size(); ++i) {
+    const std::uint32_t task = to_begin_[i];
+    begin_task(task);
+    release(schedule_.after_begin.of(task), tasks_[task].begin);
+  }
+  to_begin_.clear();
+}
+
+void Simulation::release(std::span<const std::uint32_t> tasks, const Moment& moment) {
+  for (const std::uint32_t task : tasks) {
+    tasks_[task].begin.wait_for(moment);
+    if (--tasks_[task].waits_for == 0) to_begin_.push_back(task);
+  }
+}
+
 void Simulation::begin_task(std::uint32_t id) {
-  tasks_[id].has_begun = true;
   const Task& task = schedule_.tasks[id];
   const std::uint32_t stream = stream_of(task.rank, task.stream);
   if (task.call == kNone) {
@@ -108,11 +125,8 @@ void Simulation::end_task(std::uint32_t id, Moment end) {
   RankTimes& times = times_of(schedule_.tasks[id].rank);
   times.end = std::max(times.end, end.time);
   end.reason = Reason::kOrder;
-  for (std::uint32_t i = schedule_.first_successor[id]; i < schedule_.first_successor[id + 1]; ++i) {
-    TaskState& next = tasks_[schedule_.successors[i]];
-    next.begin.wait_for(end);
-    if (--next.waits_for == 0) begin_task(schedule_.successors[i]);
-  }
+  release(schedule_.after_end.of(id), end);
+  begin_tasks();
 }
 
 void Simulation::start_lane(std::uint32_t id) {

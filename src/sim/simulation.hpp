@@ -41,7 +41,6 @@ class Simulation {
   };
   struct TaskState {
     std::uint32_t waits_for = 0;  // tasks
-    bool has_begun = false;
     bool has_ended = false;
     Moment begin;
   };
@@ -54,7 +53,9 @@ class Simulation {
   Moment& processor_of(const MemberState& member) { return processors_[member.stream]; }
 
   // Tasks and calls (simulation.cpp)
+  void begin_tasks();
   void begin_task(std::uint32_t id);
+  void release(std::span<const std::uint32_t> tasks, const Moment& moment);
   void end_task(std::uint32_t id, Moment end);
   void start_lane(std::uint32_t id);
   void end_lane(std::uint32_t id);
@@ -98,6 +99,7 @@ class Simulation {
   CallState direct_;
   std::vector<std::unique_ptr<CallState>> calls_;  // under way
   std::vector<TaskState> tasks_;
+  std::vector<std::uint32_t> to_begin_;                                   // tasks
   std::vector<std::uint32_t> working_;                                    // lanes, by flow over the memory
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> parked_;  // lanes that wait for such work, by stream
   Times times_;

@@ -55,6 +55,7 @@ Simulation::Stop Simulation::run_ops(std::uint32_t id) {
     end_op(lane, {lane.moment.time + seconds, entry, Reason::kOrder});
     switch (op.kind) {
       case OpKind::kWork:
+      case OpKind::kCompute:
       case OpKind::kWait: break;
       case OpKind::kNotify:
         if (op.is_remote) {

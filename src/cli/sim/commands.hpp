@@ -8,6 +8,7 @@
 namespace accord::cli {
 
 void add_sim_run(CLI::App& sim, Action& chosen);
+void add_sim_replay(CLI::App& sim, Action& chosen);
 void add_sim_calibrate(CLI::App& sim, Action& chosen);
 
 }  // namespace accord::cli

@@ -14,6 +14,7 @@ struct SimRecording {
   std::string title;
   std::vector<std::string> task_names;  ///< by task of the schedule
   sim::Times times;
+  double simulated_in = 0;  ///< seconds that the simulation took
   sim::Journal journal;
   sim::CriticalPath path;
 };

@@ -25,11 +25,12 @@ struct Activity {
   std::string_view name, color;
 };
 // By sim::OpKind.
-constexpr std::array<Activity, 5> kActivities = {{{"copies and reductions", "#4878a8"},
+constexpr std::array<Activity, 6> kActivities = {{{"copies and reductions", "#4878a8"},
                                                   {"sends", "#e08214"},
                                                   {"signals", "#8073ac"},
                                                   {"receives", "#5aae61"},
-                                                  {"barriers of lanes", "#999999"}}};
+                                                  {"barriers of lanes", "#999999"},
+                                                  {"computation", "#c7b42e"}}};
 
 /// Seconds by column.
 class Columns {

@@ -25,6 +25,7 @@ std::string name_of(const sim::JournalEntry& entry) {
     case sim::OpKind::kNotify: return fmt::format("signal to rank {}", entry.peer);
     case sim::OpKind::kWait: return "wait";
     case sim::OpKind::kBarrier: return "barrier of lanes";
+    case sim::OpKind::kCompute: return "compute";
   }
   return "unknown";
 }

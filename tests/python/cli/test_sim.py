@@ -16,7 +16,9 @@ CLUSTER = ROOT / "examples/sim/cluster.toml"
 def simulated(*arguments, machine=CLUSTER) -> dict:
     result = accord("sim", "run", *arguments, "--machine", machine, "--json")
     assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+    answer = json.loads(result.stdout)
+    assert answer.pop("simulated_in_seconds") > 0  # which differs from run to run
+    return answer
 
 
 def error_of(*arguments, code: int = 2) -> str:
@@ -151,6 +153,41 @@ def test_a_trace_that_no_viewer_shows_is_refused(tmp_path):
     assert not trace.exists()
     error = error_of("barrier", "--machine", CLUSTER, "--timeline", tmp_path / "none/chart.svg", code=1)
     assert "none/chart.svg" in error
+
+
+def test_a_call_is_exported_and_replayed(tmp_path):
+    goal = tmp_path / "call.goal"
+    call = simulated("all_reduce", "256k", "-n", 16, "--goal", goal)
+    assert goal.read_text().startswith("num_ranks 16\n\nrank 0 {\n")
+    result = accord("sim", "replay", goal, "--machine", CLUSTER, "--json", "--path")
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["seconds"] == pytest.approx(call["seconds"], rel=0.2)
+    assert {one["link"]: one["bytes"] for one in answer["links"]} == {
+        one["link"]: one["bytes"] for one in call["links"]
+    }
+    assert sum(answer["critical_path"]["seconds"].values()) == pytest.approx(answer["seconds"])
+    lines = accord("sim", "replay", goal, "--machine", CLUSTER).stdout.splitlines()
+    assert re.fullmatch(r".*call\.goal: \d+ tasks of 16 ranks on 2 hosts: .*s", lines[0])
+    assert re.fullmatch(r"  simulated \d+ operations of 16 ranks in .*s", lines[-1])
+
+
+def test_a_file_that_cannot_be_replayed_is_an_error_with_its_name(tmp_path):
+    goal = tmp_path / "broken.goal"
+    for text, expected, code in (
+        ("num_ranks 8\nrank 0 {\nsend 5 to 1\n}", 'line 3: "to" instead of "b"', 2),
+        ("num_ranks 8\nrank 0 {\nrecv 5b from -1\n}", "line 3: receives from any rank are not supported", 1),
+        ("num_ranks 8\nrank 0 {\na: calc 1\na requires a\n}", "rank 0 waits forever in task 0", 2),
+        ("num_ranks 12\n", "", 2),  # hosts of 8 ranks
+    ):
+        goal.write_text(text)
+        result = accord("sim", "replay", goal, "--machine", CLUSTER)
+        assert result.returncode == code, result.stderr
+        assert expected in result.stderr
+        assert not expected or "broken.goal" in result.stderr
+    result = accord("sim", "replay", tmp_path / "none.goal", "--machine", CLUSTER)
+    assert result.returncode == 1
+    assert "none.goal" in result.stderr
 
 
 def test_a_hundred_thousand_ranks_fit():
