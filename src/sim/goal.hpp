@@ -36,7 +36,6 @@ struct GoalTask {
 struct GoalEdge {
   std::uint32_t before = 0;
   std::uint32_t task = 0;
-  bool operator<(const GoalEdge& other) const { return before < other.before; }
 };
 
 struct Goal {

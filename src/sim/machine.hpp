@@ -17,6 +17,7 @@
 //   cache_bytes = 32e6                     # of the host: calls that use less do not count as users of the memory
 //   cores = 4                              # that the ranks share; absent: one for each rank
 //   core_switch_seconds = 1e-6             # until a core that one rank gives up runs another one
+//   flops_per_second = 400e12              # that a rank reaches in matrix products; for training steps
 //
 // A rate is a number, or a list such as [[4e3, 90e9], [1e6, 40e9], [64e6, 15e9]] of sizes and rates: see RateCurve.
 //
@@ -62,6 +63,7 @@ struct HostModel {
   double cache_bytes = 0;
   int cores = 0;  ///< 0: one for each rank
   double core_switch_seconds = 0;
+  double flops_per_second = 0;  ///< 0: unknown
 };
 
 enum class NetworkShape : std::uint8_t {

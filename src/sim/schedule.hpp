@@ -2,7 +2,9 @@
 // What ranks do over time: tasks, and the tasks that each waits for.
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "sim/program.hpp"
@@ -11,14 +13,18 @@ namespace accord::sim {
 
 /// A call of a group of ranks.
 struct GroupCall {
-  const Programs* programs = nullptr;
-  std::vector<Rank> members;  ///< by rank of the group; empty: all ranks
+  std::shared_ptr<const Programs> programs;
+  std::shared_ptr<const std::vector<Rank>> members;  ///< by rank of the group; null: all ranks
+
+  std::size_t size() const { return members == nullptr ? programs->programs.size() : members->size(); }
+  Rank rank_of(Rank member) const { return members == nullptr ? member : (*members)[static_cast<std::size_t>(member)]; }
 };
 
 /// Operations of a rank, one after the other, or its part of a call. Tasks of one stream use one processor.
 struct Task {
   Rank rank = 0;
   std::uint32_t stream = 0;
+  std::uint32_t label = 0;     ///< of Schedule::labels
   std::uint32_t call = kNone;  ///< number of the call; kNone: operations
   Rank member = 0;             ///< its rank in the call
   std::uint32_t first_op = 0;  ///< of Schedule::ops
@@ -39,6 +45,7 @@ struct Successors {
 struct Schedule {
   int ranks = 0;    ///< that are simulated
   int streams = 1;  ///< of each rank
+  std::vector<std::string> labels;
   std::vector<GroupCall> calls;
   std::vector<Op> ops;            ///< of tasks that are no calls; lengths are elements
   std::vector<Channel> channels;  ///< of these operations
@@ -48,7 +55,7 @@ struct Schedule {
   Successors after_begin;  ///< a task waits until others may begin
 };
 
-/// All ranks that `programs` has make the call at time 0. The programs must outlive the schedule.
-Schedule schedule_of(const Programs& programs);
+/// All ranks that `programs` has make the call at time 0. The label is that of all tasks.
+Schedule schedule_of(std::shared_ptr<const Programs> programs, std::string label);
 
 }  // namespace accord::sim

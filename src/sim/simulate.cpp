@@ -1,5 +1,6 @@
 #include "sim/simulate.hpp"
 
+#include <memory>
 #include <optional>
 
 #include "sim/simulation.hpp"
@@ -16,12 +17,14 @@ Result<Times> simulate(const Schedule& schedule, const Machine& machine, const t
   return times;
 }
 
-Result<Times> simulate(const Programs& programs, const Machine& machine, const topology::Topology& topology,
-                       Sharing sharing, Journal* journal) {
-  ACCORD_ASSIGN_OR_RETURN(Times times, simulate(schedule_of(programs), machine, topology, sharing, journal));
+Result<Times> simulate(Programs programs, const Machine& machine, const topology::Topology& topology, Sharing sharing,
+                       Journal* journal) {
+  const int ranks = programs.ranks;
+  const Schedule schedule = schedule_of(std::make_shared<const Programs>(std::move(programs)), "call");
+  ACCORD_ASSIGN_OR_RETURN(Times times, simulate(schedule, machine, topology, sharing, journal));
   const std::size_t simulated = times.ranks.size();
   const int hosts = topology.host_of(static_cast<Rank>(simulated) - 1) + 1;
-  times.ranks.resize(to_size(programs.ranks));
+  times.ranks.resize(to_size(ranks));
   for (std::size_t rank = simulated; rank < times.ranks.size(); ++rank)
     times.ranks[rank] = times.ranks[rank % simulated];
   if (topology.host_count() == 1) return times;

@@ -35,7 +35,7 @@ Result<Times> simulate(const Schedule& schedule, const Machine& machine, const t
 
 /// Runs a call of all ranks, which they begin at time 0. Times are those of all ranks and links, also of those for
 /// which others stand.
-Result<Times> simulate(const Programs& programs, const Machine& machine, const topology::Topology& topology,
+Result<Times> simulate(Programs programs, const Machine& machine, const topology::Topology& topology,
                        Sharing sharing = Sharing::kFair, Journal* journal = nullptr);
 
 }  // namespace accord::sim

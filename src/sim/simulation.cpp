@@ -9,6 +9,8 @@
 namespace accord::sim {
 namespace {
 
+constexpr std::size_t kMostEntries = 30'000'000;  // 2 GB
+
 Programs direct_programs(const Schedule& schedule) {
   Programs programs;
   programs.events = schedule.events;
@@ -55,6 +57,10 @@ Result<Times> Simulation::run() {
     const double message = messages_.next_event();
     now_ = std::min({lane, work, message});
     if (now_ == std::numeric_limits<double>::infinity()) break;
+    if (journal_ != nullptr && journal_->entries.size() > kMostEntries)
+      return Status(StatusCode::kUnsupported, fmt::format("there are more than {} operations, which is the most that "
+                                                          "can be recorded; simulate fewer ranks, bytes or calls",
+                                                          kMostEntries));
     if (now_ == lane) {
       const std::uint32_t id = ready_.top().what;
       ready_.pop();
@@ -150,10 +156,8 @@ void Simulation::end_lane(std::uint32_t id) {
 // Calls
 
 CallState& Simulation::call_state(std::uint32_t id) {
-  const auto& [programs, members] = schedule_.calls[id];
-  if (calls_[id] == nullptr)
-    calls_[id] =
-        std::make_unique<CallState>(id, *programs, members.empty() ? programs->programs.size() : members.size());
+  const GroupCall& call = schedule_.calls[id];
+  if (calls_[id] == nullptr) calls_[id] = std::make_unique<CallState>(id, *call.programs, call.size());
   return *calls_[id];
 }
 

@@ -193,9 +193,8 @@ void Simulation::send(const LaneState& lane, const Op& op, double bytes) {
   std::uint32_t& channel = call.channels[op.channel];
   if (channel == kNone) {
     const Channel& ends = call.programs.channels[op.channel];
-    const bool are_ranks = call.id == kNone || schedule_.calls[call.id].members.empty();
     const auto rank_of = [&](Rank member) {
-      return are_ranks ? member : schedule_.calls[call.id].members[to_size(member)];
+      return call.id == kNone ? member : schedule_.calls[call.id].rank_of(member);
     };
     channel = messages_.open(rank_of(ends.from), rank_of(ends.to));
   }

@@ -8,6 +8,7 @@ void add_sim(CLI::App& app, Action& chosen) {
   sim->require_subcommand(0, 1);
   add_sim_run(*sim, chosen);
   add_sim_replay(*sim, chosen);
+  add_sim_train(*sim, chosen);
   add_sim_calibrate(*sim, chosen);
 }
 

@@ -26,15 +26,6 @@ Status with_name(const std::string& file, const Status& status) {
   return {status.code(), fmt::format("{}: {}", file, status.message())};
 }
 
-std::string name_of(const sim::GoalTask& task) {
-  switch (task.kind) {
-    case sim::GoalKind::kCompute: return "compute";
-    case sim::GoalKind::kSend: return fmt::format("send to rank {}", task.peer);
-    case sim::GoalKind::kReceive: return fmt::format("receive from rank {}", task.peer);
-  }
-  return "unknown";
-}
-
 Result<SimRecording> replay(const SimReplayOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const sim::Machine machine, sim::read_machine(options.output.machine));
   ACCORD_ASSIGN_OR_RETURN(std::string text, read_file(options.file, kLargestFile));
@@ -42,13 +33,11 @@ Result<SimRecording> replay(const SimReplayOptions& options) {
   if (!goal.ok()) return with_name(options.file, goal.status());
   text = {};
   ACCORD_ASSIGN_OR_RETURN(const topology::Topology topology, sim::topology_of(machine, goal->ranks));
-  const Result<sim::Schedule> schedule = sim::schedule_of(*goal, machine, topology);
+  Result<sim::Schedule> schedule = sim::schedule_of(*goal, machine, topology);
   if (!schedule.ok()) return with_name(options.file, schedule.status());
   SimRecording recording;
-  if (const Status done = simulate(*schedule, machine, topology, options.output, recording); !done.ok())
+  if (const Status done = simulate(*std::move(schedule), machine, topology, options.output, recording); !done.ok())
     return with_name(options.file, Status(StatusCode::kInvalidArgument, done.message()));  // a cycle
-  if (options.output.records())
-    for (const sim::GoalTask& task : goal->tasks) recording.task_names.push_back(name_of(task));
   recording.title =
       fmt::format("{}: {} tasks of {} ranks on {}: {}", options.file, goal->tasks.size(), goal->ranks,
                   topology.host_count() == 1 ? "one host" : fmt::format("{} hosts", topology.host_count()),

@@ -43,31 +43,38 @@ Json path_json(const SimRecording& recording) {
     steps.push_back({{"rank", entry.rank},
                      {"lane", entry.lane},
                      {"round", entry.round},
+                     {"task", recording.labels[recording.tasks[entry.task].label]},
                      {"operation", to_string(entry.kind)},
                      {"begin", entry.begin},
                      {"end", entry.end},
                      {"waited", waited},
                      {"waited_for", to_string(entry.reason)}});
   }
-  return {{"seconds", std::move(parts)}, {"steps", std::move(steps)}};
+  Json labels = Json::object();
+  for (const auto& [label, seconds] : path_by_label(recording)) labels[label] = seconds;
+  return {{"seconds", std::move(parts)}, {"by_task", std::move(labels)}, {"steps", std::move(steps)}};
 }
 
 void print_path(const SimRecording& recording) {
   std::set<Rank> ranks;
   for (const sim::PathStep& step : recording.path.steps) ranks.insert(recording.journal.entries[step.entry].rank);
   fmt::print("  critical path: {} operations on {} ranks\n", recording.path.steps.size(), ranks.size());
+  const auto print_part = [&](std::string_view name, double seconds) {
+    fmt::print("    {:<28} {:>9}  {:3.0f} %\n", name, time_text(seconds), 100 * seconds / recording.times.seconds);
+  };
   for (std::size_t part = 0; part < sim::kPathParts; ++part)
     if (const double seconds = recording.path.seconds[part]; seconds > 0)
-      fmt::print("    {:<28} {:>9}  {:3.0f} %\n", to_string(static_cast<sim::PathPart>(part)), time_text(seconds),
-                 100 * seconds / recording.times.seconds);
+      print_part(to_string(static_cast<sim::PathPart>(part)), seconds);
+  if (recording.labels.size() < 2) return;
+  fmt::print("  by task, with what it waited for:\n");
+  for (const auto& [label, seconds] : path_by_label(recording)) print_part(label, seconds);
 }
 
-template <typename What>
-Status simulate_any(const What& what, const sim::Machine& machine, const topology::Topology& topology,
-                    const SimOutput& output, SimRecording& recording) {
+// Calls `run` with the journal, if there shall be one.
+template <typename Run>
+Status record(const SimOutput& output, SimRecording& recording, Run run) {
   const Clock::time_point begin = Clock::now();
-  ACCORD_ASSIGN_OR_RETURN(recording.times, sim::simulate(what, machine, topology, output.sharing(),
-                                                         output.records() ? &recording.journal : nullptr));
+  ACCORD_ASSIGN_OR_RETURN(recording.times, run(output.records() ? &recording.journal : nullptr));
   recording.simulated_in = std::chrono::duration<double>(Clock::now() - begin).count();
   recording.path = sim::critical_path(recording.journal);
   return {};
@@ -125,14 +132,37 @@ void print_times(const SimRecording& recording) {
              time_text(recording.simulated_in));
 }
 
-Status simulate(const sim::Schedule& schedule, const sim::Machine& machine, const topology::Topology& topology,
+Status simulate(sim::Schedule schedule, const sim::Machine& machine, const topology::Topology& topology,
                 const SimOutput& output, SimRecording& recording) {
-  return simulate_any(schedule, machine, topology, output, recording);
+  ACCORD_RETURN_IF_ERROR(record(output, recording, [&](sim::Journal* journal) {
+    return sim::simulate(schedule, machine, topology, output.sharing(), journal);
+  }));
+  recording.tasks = std::move(schedule.tasks);
+  recording.labels = std::move(schedule.labels);
+  return {};
 }
 
-Status simulate(const sim::Programs& programs, const sim::Machine& machine, const topology::Topology& topology,
-                const SimOutput& output, SimRecording& recording) {
-  return simulate_any(programs, machine, topology, output, recording);
+Status simulate(sim::Programs programs, std::string label, const sim::Machine& machine,
+                const topology::Topology& topology, const SimOutput& output, SimRecording& recording) {
+  ACCORD_RETURN_IF_ERROR(record(output, recording, [&](sim::Journal* journal) {
+    return sim::simulate(std::move(programs), machine, topology, output.sharing(), journal);
+  }));
+  recording.labels.push_back(std::move(label));
+  for (Rank rank = 0; rank < recording.times.simulated_ranks; ++rank) recording.tasks.push_back({.rank = rank});
+  return {};
+}
+
+std::vector<std::pair<std::string, double>> path_by_label(const SimRecording& recording) {
+  std::vector<double> seconds(recording.labels.size());
+  for (const auto& [number, waited] : recording.path.steps) {
+    const sim::JournalEntry& entry = recording.journal.entries[number];
+    seconds[recording.tasks[entry.task].label] += entry.end - entry.begin + waited;
+  }
+  std::vector<std::pair<std::string, double>> result;
+  for (std::size_t label = 0; label < seconds.size(); ++label)
+    if (seconds[label] > 0) result.emplace_back(recording.labels[label], seconds[label]);
+  std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return result;
 }
 
 Status write_documents(const SimOutput& output, const SimRecording& recording) {

@@ -22,11 +22,11 @@ struct SimOutput {
 
 void add_sim_output(CLI::App& command, SimOutput& output);
 
-/// Simulates, as `output` says, and fills in the times, the journal and the path.
-Status simulate(const sim::Schedule& schedule, const sim::Machine& machine, const topology::Topology& topology,
+/// Simulates, as `output` says, and fills in all but the title.
+Status simulate(sim::Schedule schedule, const sim::Machine& machine, const topology::Topology& topology,
                 const SimOutput& output, SimRecording& recording);
-Status simulate(const sim::Programs& programs, const sim::Machine& machine, const topology::Topology& topology,
-                const SimOutput& output, SimRecording& recording);
+Status simulate(sim::Programs programs, std::string label, const sim::Machine& machine,
+                const topology::Topology& topology, const SimOutput& output, SimRecording& recording);
 
 /// The times, and the path if there is a journal: "simulated_ranks", "operations", "by_rank", "links", "critical_path".
 void add_to_json(const SimRecording& recording, nlohmann::ordered_json& answer);

@@ -110,8 +110,8 @@ Result<SimulatedCall> simulate_call(const SimRunOptions& options) {
     ACCORD_RETURN_IF_ERROR(write_file(options.goal, sim::goal_text(goal)));
   }
   SimRecording& recording = result.recording;
-  ACCORD_RETURN_IF_ERROR(simulate(programs, result.machine, topology, options.output, recording));
-  recording.task_names.assign(programs.programs.size(), options.collective);
+  ACCORD_RETURN_IF_ERROR(
+      simulate(std::move(programs), options.collective, result.machine, topology, options.output, recording));
   recording.title = headline_of(result);
   return result;
 }

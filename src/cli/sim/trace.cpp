@@ -18,14 +18,14 @@ constexpr std::size_t kLinkProcess = 0;
 
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
-std::string name_of(const sim::JournalEntry& entry) {
+std::string name_of(const sim::JournalEntry& entry, const std::string& label) {
   switch (entry.kind) {
     case sim::OpKind::kWork: return "copy or reduce";
     case sim::OpKind::kSend: return fmt::format("send to rank {}", entry.peer);
     case sim::OpKind::kNotify: return fmt::format("signal to rank {}", entry.peer);
     case sim::OpKind::kWait: return "wait";
     case sim::OpKind::kBarrier: return "barrier of lanes";
-    case sim::OpKind::kCompute: return "compute";
+    case sim::OpKind::kCompute: return label;
   }
   return "unknown";
 }
@@ -47,16 +47,16 @@ class SimTrace {
     double end = 0;
   };
 
-  // Lanes of one number and tasks of one name share a track of their rank.
+  // A track for each lane of each stream.
   Track& track_of(const sim::JournalEntry& entry) {
-    const std::string& task = recording_.task_names[entry.task];
-    const auto [known, is_new] = tracks_.try_emplace({entry.rank, task, entry.lane});
+    const std::uint32_t stream = recording_.tasks[entry.task].stream;
+    const auto [known, is_new] = tracks_.try_emplace({entry.rank, stream, entry.lane});
     if (is_new) {
       const std::size_t process = static_cast<std::size_t>(entry.rank) + 1;
       known->second.place = {process, ++tracks_made_};
       if (named_.insert(entry.rank).second)
         events_.name_process(process, fmt::format("rank {}", entry.rank), entry.rank + 1);
-      events_.name_track(known->second.place, fmt::format("{}: lane {}", task, entry.lane));
+      events_.name_track(known->second.place, fmt::format("stream {}, lane {}", stream, entry.lane));
     }
     return known->second;
   }
@@ -78,11 +78,12 @@ class SimTrace {
                        entry.reason == sim::Reason::kSignal ? "signal" : "message");
     }
     track.end = entry.end;
-    nlohmann::ordered_json arguments = {{"round", entry.round}};
+    nlohmann::ordered_json arguments = {{"task", recording_.labels[recording_.tasks[entry.task].label]},
+                                        {"round", entry.round}};
     if (entry.bytes > 0) arguments["bytes"] = entry.bytes;
     if (std::binary_search(on_path_.begin(), on_path_.end(), number)) arguments["critical_path"] = true;
     events_.add({.place = track.place,
-                 .name = name_of(entry),
+                 .name = name_of(entry, recording_.labels[recording_.tasks[entry.task].label]),
                  .category = "operation",
                  .begin_ns = nanoseconds(entry.begin),
                  .end_ns = nanoseconds(entry.end),
@@ -115,7 +116,7 @@ class SimTrace {
   const std::vector<sim::JournalEntry>& entries_;
   TraceEvents events_;
   std::vector<std::uint32_t> on_path_;
-  std::map<std::tuple<Rank, std::string, std::uint32_t>, Track> tracks_;
+  std::map<std::tuple<Rank, std::uint32_t, std::uint32_t>, Track> tracks_;
   std::set<Rank> named_;
   std::size_t tracks_made_ = 0;
   std::vector<TracePlace> places_;  // by entry

@@ -21,9 +21,10 @@ Result<std::optional<double>> seconds_of(const plan::Choice& choice, std::size_t
                                    .op = ReduceOp::kSum,
                                    .count = bytes / size_of(DType::kFloat32)},
                        .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : config()->hints.slot_bytes};
-  const Result<sim::Programs> programs = sim::programs_of(*choice.algorithm, call, machine, topology, true);
+  Result<sim::Programs> programs = sim::programs_of(*choice.algorithm, call, machine, topology, true);
   if (!programs.ok()) return std::optional<double>();
-  ACCORD_ASSIGN_OR_RETURN(const sim::Times times, sim::simulate(*programs, machine, topology, sim::Sharing::kQueues));
+  ACCORD_ASSIGN_OR_RETURN(const sim::Times times,
+                          sim::simulate(*std::move(programs), machine, topology, sim::Sharing::kQueues));
   return std::optional(times.seconds);
 }
 

@@ -190,6 +190,65 @@ def test_a_file_that_cannot_be_replayed_is_an_error_with_its_name(tmp_path):
     assert "none.goal" in result.stderr
 
 
+def trained(*arguments, model="llama"):
+    files = ("--model", ROOT / f"examples/sim/{model}.toml", "--machine", ROOT / "examples/sim/gpus.toml")
+    return accord("sim", "train", *arguments, *files, "--links", "queues")
+
+
+def test_a_training_step_computes_and_communicates_over_a_mesh():
+    result = trained("tp=8,pp=4", "--world", 64, "--json", "--path")
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    # Llama 3.1 70B: 6 operations for each parameter but those of the embedding, and the attention's.
+    weights = 80 * (8192 * (2 * 8192 + 2 * 1024) + 3 * 8192 * 28672) + 128256 * 8192
+    tokens = 2 * 16 * 8192
+    assert answer["flops"] == pytest.approx(tokens * 6 * (weights + 80 * 8192 * 8192))
+    assert answer["tokens_per_second"] == pytest.approx(tokens / answer["seconds"])
+    assert answer["part_of_flops"] == pytest.approx(answer["flops"] / (600e12 * 64 * answer["seconds"]))
+    assert 0.3 < answer["part_of_flops"] < 1
+    path = answer["critical_path"]
+    assert sum(path["by_task"].values()) == pytest.approx(answer["seconds"])
+    assert path["seconds"]["computation"] > answer["seconds"] / 2
+    assert {"forward", "backward", "tp all_gather", "tp reduce_scatter", "dp all_gather"} <= set(path["by_task"])
+
+
+def test_experts_exchange_tokens_in_a_training_step():
+    result = trained("tp=4,pp=8,ep=8,etp=1", "--world", 64, "--path", model="mixture")
+    assert result.returncode == 0, result.stderr
+    assert re.match(
+        r"a step of 64 ranks \(tp 4 x dp 2 x pp 8\): .*s, .* tokens/s, [\d.]+ % of the ranks' operations\n",
+        result.stdout,
+    )
+    assert re.search(r"^    ep all_to_all .* %$", result.stdout, re.MULTILINE)
+
+
+def test_a_training_step_that_has_no_meaning_is_an_error(tmp_path):
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[model]\nlayers = 2\n")
+    machine = ("--machine", ROOT / "examples/sim/gpus.toml")
+    result = accord("sim", "train", "tp=2", "--world", 8, "--model", broken, *machine)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"accord sim train: {broken}: ")
+    for arguments, expected in (
+        (("tp=8,pp=3", "--world", 48), "80 layers do not divide into 3 stages"),
+        (("tp=3", "--world", 24), "64 heads do not divide into 3 tensor-parallel ranks"),
+        (("tp=5", "--world", 8), "tp"),
+        (("tp=2,gtp=2", "--world", 8), "gtp and egtp are not simulated"),
+        (("tp=2", "--world", 12), "do not fill whole hosts"),
+    ):
+        result = trained(*arguments)
+        assert result.returncode in (1, 2), result.stderr
+        assert expected in result.stderr
+    result = trained("tp=4,pp=2", "--world", 32, model="mixture")
+    assert result.returncode == 1
+    assert "set etp=1" in result.stderr
+    result = accord(
+        "sim", "train", "tp=8", "--world", 8, "--model", ROOT / "examples/sim/llama.toml", "--machine", CLUSTER
+    )
+    assert result.returncode == 2
+    assert "flops_per_second" in result.stderr
+
+
 def test_a_hundred_thousand_ranks_fit():
     answer = simulated("barrier", "-n", 131072, "--algorithm", "dissemination")
     assert answer["simulated_ranks"] == 128
