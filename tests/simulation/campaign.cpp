@@ -98,6 +98,7 @@ void try_each(Scenario& failing, std::size_t count, const Reduce& reduce) {
   for (std::size_t i = count; i-- > 0;) {
     Scenario candidate = failing;
     if (!reduce(candidate, i)) continue;
+    candidate.forgive_wake_ups();
     if (std::optional<Scenario> smaller = failing_with_some_seed(candidate)) failing = *std::move(smaller);
   }
 }

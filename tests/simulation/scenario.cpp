@@ -20,11 +20,16 @@ constexpr std::array<std::string_view, 3> kFaultNames = {"kill", "pause", "abort
 constexpr std::uint64_t kStepsToCreate = 150;
 
 // A few elements are packets, some hundred are several packets, and some thousand are several rounds.
-std::uint64_t draw_count(Random& random) {
+/// Elements of a call. Many ranks get fewer, as a round of all_to_all has a message for each two ranks, and a call
+/// shall end long before its timeout.
+std::uint64_t draw_count(Random& random, int ranks) {
+  constexpr std::uint64_t kPairs = 64;
+  const auto pairs = static_cast<std::uint64_t>(ranks) * static_cast<std::uint64_t>(ranks);
+  const auto few = [&](std::uint64_t count) { return pairs <= kPairs ? count : 1 + count * kPairs / pairs; };
   switch (random.below(3)) {
     case 0: return 1 + random.below(8);
-    case 1: return 1 + random.below(900);
-    default: return 1000 + random.below(3000);
+    case 1: return few(1 + random.below(900));
+    default: return few(1000 + random.below(3000));
   }
 }
 
@@ -44,13 +49,18 @@ bool Scenario::has(FaultKind kind) const {
   return std::ranges::any_of(faults, [&](const Fault& fault) { return fault.kind == kind; });
 }
 
+void Scenario::forgive_wake_ups() {
+  if (has(FaultKind::kPause)) return;
+  timeout = std::max(timeout, 3 * kSecond);
+  shrink_timeout = std::max(shrink_timeout, 2 * timeout);
+}
+
 Scenario scenario_of(std::uint64_t seed, const Limits& limits) {
   Random random(seed);
   Scenario scenario{.seed = seed, .ranks = draw_ranks(random, limits), .steps = {}, .faults = {}};
   const std::uint64_t steps = 1 + random.below(12);
   for (std::uint64_t i = 0; i < steps; ++i)
-    scenario.steps.push_back({.kind = static_cast<StepKind>(random.below(kStepKinds)), .count = draw_count(random)});
-  // Without pauses nobody is ever late, which allows stricter checks.
+    scenario.steps.push_back({.kind = static_cast<StepKind>(random.below(kStepKinds)), .count = draw_count(random, scenario.ranks)});
   const bool may_pause = random.one_in(3);
   scenario.timeout = may_pause ? random.spread(100 * kMillisecond, kSecond) : 3 * kSecond;
   // A rank that takes part in no reconfigure() waits in shrink() for the others, which wait for it there.
@@ -67,6 +77,7 @@ Scenario scenario_of(std::uint64_t seed, const Limits& limits) {
     }
     scenario.faults.push_back(fault);
   }
+  scenario.forgive_wake_ups();
   return scenario;
 }
 

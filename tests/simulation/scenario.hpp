@@ -60,6 +60,8 @@ struct Scenario {
   std::vector<Fault> faults;
 
   bool has(FaultKind kind) const;
+  /// Makes the timeouts long if no rank pauses, so that ranks whose threads wake up late are in time.
+  void forgive_wake_ups();
 };
 
 struct Limits {

@@ -33,7 +33,9 @@ constexpr std::size_t kMaxStrangers = 1024;
 constexpr std::size_t kMaxRejected = 64;
 constexpr std::size_t kMaxNamed = 4;
 constexpr Duration kHelloTimeout = std::chrono::seconds(5);
+/// A rank that leaves a meeting waits this long for the others to read why, but hardly beyond the call's deadline.
 constexpr Duration kFarewellTimeout = std::chrono::seconds(1);
+constexpr Duration kLateFarewellTimeout = std::chrono::milliseconds(100);
 /// Rank 0 decides that a rank is late and says so; the others give it this much longer before they decide themselves.
 constexpr Duration kVerdictTimeout = std::chrono::milliseconds(500);
 
@@ -96,7 +98,8 @@ FormationMeeting::FormationMeeting(FormationRequest request, HandleListener list
 
 FormationMeeting::~FormationMeeting() {
   if (protocol_.failure().ok()) return;
-  const Deadline soon = Deadline::in(kFarewellTimeout);
+  const Duration left = std::max(request_.deadline.remaining(), kLateFarewellTimeout);
+  const Deadline soon = Deadline::in(std::min(kFarewellTimeout, left));
   calls_.clear();
   send_messages();
   bool is_closing = false;
