@@ -47,9 +47,9 @@ void ScheduleBuilder::message(TaskId sent, TaskId received, std::uint64_t bytes)
   add_op(received, {.kind = OpKind::kWait, .is_remote = true, .event = event, .seconds = seconds});
 }
 
-Result<std::vector<TaskId>> ScheduleBuilder::call(const CollectiveCall& call, const Members& members,
+Result<std::vector<TaskId>> ScheduleBuilder::call(const exec::RequestRecord& request, const Members& members,
                                                   std::uint32_t stream, std::string_view label) {
-  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<const Programs> programs, programs_of_call(call, *members));
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<const Programs> programs, programs_of_call(request, *members));
   std::vector<TaskId> tasks;
   for (Rank member = 0; member < static_cast<Rank>(members->size()); ++member) {
     tasks.push_back(add_task((*members)[static_cast<std::size_t>(member)], stream, label));
@@ -60,7 +60,7 @@ Result<std::vector<TaskId>> ScheduleBuilder::call(const CollectiveCall& call, co
   return tasks;
 }
 
-Result<std::shared_ptr<const Programs>> ScheduleBuilder::programs_of_call(const CollectiveCall& call,
+Result<std::shared_ptr<const Programs>> ScheduleBuilder::programs_of_call(const exec::RequestRecord& request,
                                                                           const std::vector<Rank>& members) {
   std::vector<int> hosts;
   std::vector<topology::Place> places;
@@ -69,17 +69,19 @@ Result<std::shared_ptr<const Programs>> ScheduleBuilder::programs_of_call(const 
     hosts.push_back(numbers.try_emplace(topology_.host_of(rank), static_cast<int>(numbers.size())).first->second);
     places.push_back(topology_.place(rank));
   }
-  std::shared_ptr<const Programs>& known = programs_[{call.collective, call.bytes, call.dtype, std::move(hosts)}];
+  std::shared_ptr<const Programs>& known =
+      programs_[{request.collective, request.dtype, request.op, request.root, request.count, std::move(hosts)}];
   if (known != nullptr) return known;
   ACCORD_RETURN_IF_ERROR(selector_.status());
   const topology::Topology topology(std::move(places));
-  ACCORD_ASSIGN_OR_RETURN(
-      const plan::Choice choice,
-      selector_->choose({.collective = call.collective, .bytes = call.bytes, .readable = topology.readable()},
-                        topology));
-  const Call prepared{
-      .request = {.collective = call.collective, .dtype = call.dtype, .count = call.bytes / size_of(call.dtype)},
-      .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : slot_bytes_};
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
+                          selector_->choose({.collective = request.collective,
+                                             .bytes = static_cast<std::size_t>(request.count) * size_of(request.dtype),
+                                             .root = request.root,
+                                             .op = request.op,
+                                             .readable = topology.readable()},
+                                            topology));
+  const Call prepared{.request = request, .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : slot_bytes_};
   ACCORD_ASSIGN_OR_RETURN(Programs programs, programs_of(*choice.algorithm, prepared, machine_, topology, false));
   known = std::make_shared<const Programs>(std::move(programs));
   return known;

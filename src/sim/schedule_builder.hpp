@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "accord/status.hpp"
+#include "exec/request_record.hpp"
 #include "plan/selector.hpp"
 #include "sim/machine.hpp"
 #include "sim/schedule.hpp"
@@ -19,13 +20,6 @@ namespace accord::sim {
 
 using TaskId = std::uint32_t;
 using Members = std::shared_ptr<const std::vector<Rank>>;
-
-/// A collective call of a group of more than one rank. `bytes`: the size of the buffer, or of one rank's part of it.
-struct CollectiveCall {
-  Collective collective = Collective::kBarrier;
-  std::size_t bytes = 0;
-  DType dtype = DType::kFloat32;
-};
 
 class ScheduleBuilder {
  public:
@@ -41,7 +35,7 @@ class ScheduleBuilder {
   /// no operations yet.
   void message(TaskId sent, TaskId received, std::uint64_t bytes);
   /// Returns the tasks of a call, by member. It runs the algorithm that a communicator of these ranks would select.
-  Result<std::vector<TaskId>> call(const CollectiveCall& call, const Members& members, std::uint32_t stream,
+  Result<std::vector<TaskId>> call(const exec::RequestRecord& request, const Members& members, std::uint32_t stream,
                                    std::string_view label);
 
   /// `task` begins when `before` has ended, or when it may begin.
@@ -56,9 +50,9 @@ class ScheduleBuilder {
   };
   // The call, its size, and the hosts of the members, numbered from 0: groups for which they are equal run the same
   // programs.
-  using ProgramsKey = std::tuple<Collective, std::size_t, DType, std::vector<int>>;
+  using ProgramsKey = std::tuple<Collective, DType, ReduceOp, Rank, std::uint64_t, std::vector<int>>;
 
-  Result<std::shared_ptr<const Programs>> programs_of_call(const CollectiveCall& call,
+  Result<std::shared_ptr<const Programs>> programs_of_call(const exec::RequestRecord& request,
                                                            const std::vector<Rank>& members);
   void add_op(TaskId task, const Op& op);
   std::uint32_t channel_between(Rank from, Rank to);

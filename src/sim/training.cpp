@@ -153,11 +153,11 @@ class TrainingSchedule {
   // Each group makes the call. On other streams it waits for what its ranks have computed.
   Status call(const std::vector<Members>& groups, std::uint32_t stream, Collective collective, double bytes,
               DType dtype, std::string_view label) {
-    const std::size_t element = size_of(dtype);
-    const std::size_t whole = std::max<std::size_t>(1, static_cast<std::size_t>(bytes) / element) * element;
+    const std::uint64_t count = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(bytes) / size_of(dtype));
     for (const Members& members : groups) {
-      ACCORD_ASSIGN_OR_RETURN(const std::vector<TaskId> tasks,
-                              builder_.call({collective, whole, dtype}, members, stream, label));
+      ACCORD_ASSIGN_OR_RETURN(
+          const std::vector<TaskId> tasks,
+          builder_.call({.collective = collective, .dtype = dtype, .count = count}, members, stream, label));
       for (std::size_t i = 0; i < tasks.size(); ++i) {
         const Rank rank = (*members)[i];
         if (stream != kMain && last(rank, kMain) != kNone) builder_.after_end(last(rank, kMain), tasks[i]);

@@ -60,7 +60,8 @@ Scenario scenario_of(std::uint64_t seed, const Limits& limits) {
   Scenario scenario{.seed = seed, .ranks = draw_ranks(random, limits), .steps = {}, .faults = {}};
   const std::uint64_t steps = 1 + random.below(12);
   for (std::uint64_t i = 0; i < steps; ++i)
-    scenario.steps.push_back({.kind = static_cast<StepKind>(random.below(kStepKinds)), .count = draw_count(random, scenario.ranks)});
+    scenario.steps.push_back(
+        {.kind = static_cast<StepKind>(random.below(kStepKinds)), .count = draw_count(random, scenario.ranks)});
   const bool may_pause = random.one_in(3);
   scenario.timeout = may_pause ? random.spread(100 * kMillisecond, kSecond) : 3 * kSecond;
   // A rank that takes part in no reconfigure() waits in shrink() for the others, which wait for it there.
