@@ -56,8 +56,8 @@ std::string goal_text(const Goal& goal);
 /// kInvalidArgument for a send or receive without a match, and for one that receives less than was sent.
 Result<Schedule> schedule_of(const Goal& goal, const Machine& machine, const topology::Topology& topology);
 
-/// What the ranks of a call do, in all rounds and calls: messages, and the time that the machine needs for copies and
-/// reductions. Lanes become streams. A rank may be further ahead of others than rounds in flight allow. REQUIRES:
+/// The tasks of the ranks of a call, in all rounds and calls: messages, and the time of copies and reductions on the
+/// machine. Lanes become streams. A rank may be further ahead of others than rounds in flight allow. REQUIRES:
 /// programs of all ranks. Fails with kUnsupported if there are too many.
 Result<Goal> goal_of(const Programs& programs);
 

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::size_t kMostTasks = 20000000;
 
+std::uint64_t nanoseconds(double seconds) { return static_cast<std::uint64_t>(std::llround(seconds * 1e9)); }
+
 class GoalExport {
  public:
   explicit GoalExport(const Programs& programs) : programs_(programs) {}
@@ -49,11 +51,14 @@ class GoalExport {
       }
   }
 
+  std::uint64_t elements_in(const Op& op, std::uint64_t round) const {
+    return elements_of(op, programs_.slice, round % programs_.rounds);
+  }
+
   std::uint64_t bytes_of(std::uint32_t event, std::uint64_t round) const {
     double bytes = 0;
     if (const auto found = data_.find(event); found != data_.end())
-      for (const Op& op : found->second)
-        bytes += op.bytes_per_element * static_cast<double>(elements_of(op, programs_.slice, round % programs_.rounds));
+      for (const Op& op : found->second) bytes += sim::bytes_of(op, elements_in(op, round));
     return static_cast<std::uint64_t>(std::llround(bytes));
   }
 
@@ -93,13 +98,10 @@ class GoalExport {
     GoalTask task{.rank = rank, .stream = lane};
     switch (op.kind) {
       case OpKind::kCompute:
-      case OpKind::kWork: {
-        const std::uint64_t elements = elements_of(op, programs_.slice, round % programs_.rounds);
-        const double seconds = op.seconds + op.seconds_per_element * static_cast<double>(elements);
-        task.amount = static_cast<std::uint64_t>(std::llround(seconds * 1e9));
+      case OpKind::kWork:
+        task.amount = nanoseconds(seconds_of(op, elements_in(op, round)));
         if (task.amount == 0) return;
         break;
-      }
       case OpKind::kSend:
         if (op.event == kNone) return;
         [[fallthrough]];
@@ -111,12 +113,8 @@ class GoalExport {
       task.peer = task.kind == GoalKind::kSend ? op.peer : senders_[op.event];
       task.tag = static_cast<std::uint32_t>(op.event + round * programs_.events);
       task.amount = bytes_of(op.event, round);
-      const double seconds =
-          op.seconds_per_element *
-          static_cast<double>(elements_of(op, programs_.slice, round % programs_.rounds));  // of packets
-      if (task.kind == GoalKind::kSend && seconds >= 0.5e-9)
-        append({.rank = rank, .stream = lane, .amount = static_cast<std::uint64_t>(std::llround(seconds * 1e9))},
-               after);
+      const std::uint64_t written = nanoseconds(seconds_of(op, elements_in(op, round)) - op.seconds);  // packets
+      if (task.kind == GoalKind::kSend && written > 0) append({.rank = rank, .stream = lane, .amount = written}, after);
       if (task.peer == rank) return add_local(task, op, after);
     }
     append(task, after);

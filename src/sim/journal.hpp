@@ -1,5 +1,5 @@
 #pragma once
-// What happened in a simulation, and why it did not happen earlier.
+// A record of all that happened in a simulation, and why it did not happen earlier.
 
 #include <cstdint>
 #include <string_view>

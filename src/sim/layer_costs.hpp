@@ -1,5 +1,5 @@
 #pragma once
-// What a rank computes, keeps and sends for one microbatch and one layer. Activations have 2 bytes.
+// The operations, parameters and bytes of a rank for one microbatch and one layer. Activations have 2 bytes.
 
 #include "sim/training.hpp"
 

@@ -51,6 +51,13 @@ inline std::uint64_t elements_of(const Op& op, std::uint64_t slice, std::uint64_
   return op.length <= done ? 0 : std::min(op.length - done, slice);
 }
 
+inline double seconds_of(const Op& op, std::uint64_t elements) {
+  return op.seconds + op.seconds_per_element * static_cast<double>(elements);
+}
+inline double bytes_of(const Op& op, std::uint64_t elements) {
+  return op.bytes_per_element * static_cast<double>(elements);
+}
+
 /// Between ranks of different hosts.
 struct Channel {
   Rank from = 0, to = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What ranks do over time: tasks, and the tasks that each waits for.
+// Tasks of ranks, and the tasks that each waits for.
 
 #include <cstdint>
 #include <memory>

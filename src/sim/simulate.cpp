@@ -27,7 +27,7 @@ Result<Times> simulate(Programs programs, const Machine& machine, const topology
   times.ranks.resize(to_size(ranks));
   for (std::size_t rank = simulated; rank < times.ranks.size(); ++rank)
     times.ranks[rank] = times.ranks[rank % simulated];
-  if (topology.host_count() == 1) return times;
+  if (simulated == times.ranks.size()) return times;
   const Network network(machine.network, topology.host_count());
   for (std::size_t link = 0; link < times.links.size(); ++link)
     times.link_bytes[link] = times.link_bytes[to_size(network.representative(static_cast<LinkId>(link), hosts))];

@@ -44,8 +44,8 @@ Simulation::Stop Simulation::run_ops(std::uint32_t id) {
     ++lane.next;
     lane.waited = false;
     const std::uint64_t elements = elements_of(op, call.programs.slice, member.round % call.programs.rounds);
-    const double seconds = op.seconds + op.seconds_per_element * static_cast<double>(elements);
-    const double bytes = op.bytes_per_element * static_cast<double>(elements);
+    const double seconds = seconds_of(op, elements);
+    const double bytes = bytes_of(op, elements);
     const std::uint32_t entry = enter(lane, op, bytes);
     if (op.kind == OpKind::kWork && has_memory_links_ && seconds > kShortWork && bytes > 0) {
       start_work(id, bytes, seconds, entry);

@@ -120,7 +120,7 @@ class TrainingSchedule {
     std::vector<Rank> ranks;  // by pipeline
     std::vector<Members> tensor, context, expert, data, expert_data;
   };
-  // A microbatch that goes through a part of the model, and the tasks that compute its last layer.
+  // A microbatch that goes through a part of the model.
   struct Part {
     int stage = 0, chunk = 0, microbatch = 0;
     bool is_forward = true;
@@ -216,7 +216,7 @@ class TrainingSchedule {
     }
   }
 
-  // What tensor parallelism does before a divided matrix (`gathers`), and after one.
+  // Makes the call of tensor parallelism before a divided matrix (`gathers`), or after one.
   Status tensor(int stage, bool gathers) {
     if (groups_.tp == 1 || (gathers && !step_.sequence_parallel)) return {};
     const std::vector<Members>& groups = ranks_of(stage).tensor;

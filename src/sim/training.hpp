@@ -59,7 +59,7 @@ struct TrainingGroups {
   std::vector<Members> pipeline;  ///< members by stage; also if there is one stage
 };
 
-/// What a step computes, apart from what it computes again.
+/// The work of a step, without what it computes again.
 struct TrainingAmount {
   double flops = 0;   ///< of all ranks
   double tokens = 0;  ///< of all ranks

@@ -8,6 +8,7 @@
 #include "base/fd.hpp"
 #include "base/text.hpp"
 #include "cli/mesh/commands.hpp"
+#include "cli/mesh_grid_text.hpp"
 #include "cli/number_checks.hpp"
 #include "comm/internal.hpp"
 
@@ -30,14 +31,6 @@ struct MeshShowOptions {
 Result<MeshPlan> plan_of(const std::string& sizes, int world) {
   ACCORD_ASSIGN_OR_RETURN(MeshConfig config, parse_mesh_config(sizes, {.world_size = world}));
   return MeshPlan::create(std::move(config));
-}
-
-std::string grid_text(std::span<const MeshAxis> axes) {
-  std::string text;
-  for (const MeshAxis& axis : axes) {
-    if (axis.size > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", axis.name, axis.size);
-  }
-  return text.empty() ? "1 rank" : text;
 }
 
 /// The cost of creating and keeping the groups.
@@ -78,8 +71,8 @@ std::string text_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& opti
   const Costs costs = costs_of(plan, rank);
   std::string text = fmt::format("{} ranks{}\n", plan.world_size(),
                                  plan.rank_offset() > 0 ? fmt::format(" from rank {} on", plan.rank_offset()) : "");
-  text += fmt::format("dense layers  {}\n", grid_text(plan.axes()));
-  text += fmt::format("experts       {}\n\n", grid_text(plan.expert_axes()));
+  text += fmt::format("dense layers  {}\n", mesh_grid_text(plan.axes()));
+  text += fmt::format("experts       {}\n\n", mesh_grid_text(plan.expert_axes()));
   text += fmt::format("{:<26}{:>8}{:>8}  {}\n", "family", "groups", "size", "");
   for (const MeshFamily& family : plan.families())
     text += fmt::format("{:<26}{:>8}{:>8}  {}\n", family.name, family.groups, family.group_size, family.description);

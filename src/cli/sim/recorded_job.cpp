@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
-#include <tuple>
 
 #include "base/rounding.hpp"
 
@@ -17,7 +15,7 @@ namespace {
 using flight::Operation;
 using flight::Order;
 
-// An operation that all ranks have recorded which take part.
+// An operation that all of its ranks have recorded.
 struct Recorded {
   sim::TaskId task = 0;
   std::int64_t begin = 0, end = 0;
@@ -26,6 +24,12 @@ struct Recorded {
 const GroupEvidence& largest(const std::vector<GroupEvidence>& groups) {
   return *std::max_element(groups.begin(), groups.end(),
                            [](const auto& a, const auto& b) { return a.ranks.size() < b.ranks.size(); });
+}
+
+Result<const FlightLog*> log_of(const GroupEvidence& group, std::size_t rank) {
+  if (group.ranks[rank].log) return &*group.ranks[rank].log;
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("there is no dump of rank {} of group \"{}\"", rank, group.name));
 }
 
 bool has_ended(const Operation& operation) {
@@ -52,17 +56,13 @@ class JobBuilder {
 
   Result<RecordedJob> build() {
     const GroupEvidence& world = largest(groups_);
-    job_.ranks = static_cast<int>(world.ranks.size());
     by_rank_.resize(world.ranks.size());
     for (std::size_t rank = 0; rank < world.ranks.size(); ++rank) {
-      const std::optional<FlightLog>& log = world.ranks[rank].log;
-      if (!log)
-        return Status(StatusCode::kInvalidArgument,
-                      fmt::format("there is no dump of rank {} of group \"{}\"", rank, world.name));
+      ACCORD_ASSIGN_OR_RETURN(const FlightLog* const log, log_of(world, rank));
       ranks_.emplace(std::pair(log->host, world.ranks[rank].process), static_cast<Rank>(rank));
     }
     for (const GroupEvidence& group : groups_) ACCORD_RETURN_IF_ERROR(add_group(group));
-    for (Rank rank = 0; rank < job_.ranks; ++rank) order_rank(rank);
+    for (Rank rank = 0; rank < static_cast<Rank>(by_rank_.size()); ++rank) order_rank(rank);
     job_.schedule = std::move(builder_).take();
     return std::move(job_);
   }
@@ -71,15 +71,13 @@ class JobBuilder {
   Status add_group(const GroupEvidence& group) {
     std::vector<Rank> members;
     for (std::size_t rank = 0; rank < group.ranks.size(); ++rank) {
-      const RankEvidence& evidence = group.ranks[rank];
-      if (!evidence.log)
-        return {StatusCode::kInvalidArgument,
-                fmt::format("there is no dump of rank {} of group \"{}\"", rank, group.name)};
-      const auto known = ranks_.find({evidence.log->host, evidence.process});
+      ACCORD_ASSIGN_OR_RETURN(const FlightLog* const log, log_of(group, rank));
+      const int process = group.ranks[rank].process;
+      const auto known = ranks_.find({log->host, process});
       if (known == ranks_.end())
         return {StatusCode::kInvalidArgument,
                 fmt::format("rank {} of group \"{}\" (process {}) is not in the largest group, \"{}\"", rank,
-                            group.name, evidence.process, largest(groups_).name)};
+                            group.name, process, largest(groups_).name)};
       members.push_back(known->second);
     }
     ++stream_;

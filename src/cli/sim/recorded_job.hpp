@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of a real job did, as a schedule.
+// A real job, as a schedule of what its ranks did.
 
 #include <vector>
 
@@ -9,7 +9,6 @@
 namespace accord::cli {
 
 struct RecordedJob {
-  int ranks = 0;
   double seconds = 0;        ///< from the beginning of its first operation to the end of the last one
   std::size_t calls = 0;     ///< and messages, that all their ranks have recorded
   std::size_t left_out = 0;  ///< that only some of their ranks have recorded, or that never ended

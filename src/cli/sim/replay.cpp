@@ -61,9 +61,9 @@ Result<Replayed> replay_job(const SimReplayOptions& options, const sim::Machine&
   if (!job.ok()) return job.status().with_context(options.path);
   Replayed result{.recorded_seconds = job->seconds, .recording = {}};
   ACCORD_RETURN_IF_ERROR(simulate(std::move(job->schedule), machine, topology, options.output, result.recording));
-  result.recording.title =
-      fmt::format("{}: {} calls and messages of {} ranks on {}: {}, recorded {}", options.path, job->calls, job->ranks,
-                  hosts_text(topology), time_text(result.recording.times.seconds), time_text(job->seconds));
+  result.recording.title = fmt::format("{}: {} calls and messages of {} ranks on {}: {}, recorded {}", options.path,
+                                       job->calls, topology.size(), hosts_text(topology),
+                                       time_text(result.recording.times.seconds), time_text(job->seconds));
   if (job->left_out > 0)
     result.recording.title +=
         fmt::format(" ({} left out, as not all of their ranks have recorded them)", job->left_out);
@@ -78,19 +78,10 @@ Result<Replayed> replay(const SimReplayOptions& options) {
 int run(const SimReplayOptions& options) {
   const Result<Replayed> result = replay(options);
   if (!result.ok()) return report_failure("sim replay", result.status());
-  const SimRecording& recording = result->recording;
-  if (const Status written = write_documents(options.output, recording); !written.ok())
-    return report_failure("sim replay", written);
-  if (options.output.as_json) {
-    nlohmann::ordered_json answer = {
-        {"path", options.path}, {"ranks", recording.times.ranks.size()}, {"seconds", recording.times.seconds}};
-    if (result->recorded_seconds > 0) answer["recorded_seconds"] = result->recorded_seconds;
-    add_to_json(recording, answer);
-    fmt::print("{}\n", answer.dump(2));
-  } else {
-    print_times(recording);
-  }
-  return kSuccess;
+  const sim::Times& times = result->recording.times;
+  nlohmann::ordered_json facts = {{"path", options.path}, {"ranks", times.ranks.size()}, {"seconds", times.seconds}};
+  if (result->recorded_seconds > 0) facts["recorded_seconds"] = result->recorded_seconds;
+  return report_simulation("sim replay", options.output, result->recording, std::move(facts));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "base/fd.hpp"
 #include "base/text.hpp"
+#include "cli/commands.hpp"
 #include "cli/plan/commands.hpp"
 
 namespace accord::cli {
@@ -70,31 +71,6 @@ void print_path(const SimRecording& recording) {
   for (const auto& [label, seconds] : path_by_label(recording)) print_part(label, seconds);
 }
 
-// Calls `run` with the journal, if there shall be one.
-template <typename Run>
-Status record(const SimOutput& output, SimRecording& recording, Run run) {
-  const Clock::time_point begin = Clock::now();
-  ACCORD_ASSIGN_OR_RETURN(recording.times, run(output.records() ? &recording.journal : nullptr));
-  recording.simulated_in = std::chrono::duration<double>(Clock::now() - begin).count();
-  recording.path = sim::critical_path(recording.journal);
-  return {};
-}
-
-}  // namespace
-
-void add_sim_output(CLI::App& command, SimOutput& output) {
-  command.add_option("--machine", output.machine, "File that describes the machine (docs/simulation.md)")->required();
-  command.add_option("--links", output.links, "How messages share links: fair, or queues, which is faster to simulate")
-      ->check(CLI::IsMember({"fair", "queues"}))
-      ->capture_default_str();
-  command.add_flag("--path", output.shows_path, "Show where time goes on the critical path");
-  command.add_option("--trace", output.trace, "Write what all ranks do to FILE, for ui.perfetto.dev")
-      ->type_name("FILE");
-  command.add_option("--timeline", output.timeline, "Write a chart of ranks and links over time to FILE (SVG)")
-      ->type_name("FILE");
-  command.add_flag("--json", output.as_json, "Print JSON");
-}
-
 void add_to_json(const SimRecording& recording, Json& answer) {
   const sim::Times& times = recording.times;
   Json ranks = Json::array(), links = Json::array();
@@ -132,6 +108,39 @@ void print_times(const SimRecording& recording) {
              time_text(recording.simulated_in));
 }
 
+Status write_documents(const SimOutput& output, const SimRecording& recording) {
+  if (!output.trace.empty()) {
+    ACCORD_ASSIGN_OR_RETURN(const std::string trace, sim_trace(recording));
+    ACCORD_RETURN_IF_ERROR(write_file(output.trace, trace));
+  }
+  return output.timeline.empty() ? Status() : write_file(output.timeline, sim_timeline(recording));
+}
+
+// Calls `run` with the journal, if there shall be one.
+template <typename Run>
+Status record(const SimOutput& output, SimRecording& recording, Run run) {
+  const Clock::time_point begin = Clock::now();
+  ACCORD_ASSIGN_OR_RETURN(recording.times, run(output.records() ? &recording.journal : nullptr));
+  recording.simulated_in = std::chrono::duration<double>(Clock::now() - begin).count();
+  recording.path = sim::critical_path(recording.journal);
+  return {};
+}
+
+}  // namespace
+
+void add_sim_output(CLI::App& command, SimOutput& output) {
+  command.add_option("--machine", output.machine, "File that describes the machine (docs/simulation.md)")->required();
+  command.add_option("--links", output.links, "How messages share links: fair, or queues, which is faster to simulate")
+      ->check(CLI::IsMember({"fair", "queues"}))
+      ->capture_default_str();
+  command.add_flag("--path", output.shows_path, "Show where time goes on the critical path");
+  command.add_option("--trace", output.trace, "Write what all ranks do to FILE, for ui.perfetto.dev")
+      ->type_name("FILE");
+  command.add_option("--timeline", output.timeline, "Write a chart of ranks and links over time to FILE (SVG)")
+      ->type_name("FILE");
+  command.add_flag("--json", output.as_json, "Print JSON");
+}
+
 Status simulate(sim::Schedule schedule, const sim::Machine& machine, const topology::Topology& topology,
                 const SimOutput& output, SimRecording& recording) {
   ACCORD_RETURN_IF_ERROR(record(output, recording, [&](sim::Journal* journal) {
@@ -165,12 +174,15 @@ std::vector<std::pair<std::string, double>> path_by_label(const SimRecording& re
   return result;
 }
 
-Status write_documents(const SimOutput& output, const SimRecording& recording) {
-  if (!output.trace.empty()) {
-    ACCORD_ASSIGN_OR_RETURN(const std::string trace, sim_trace(recording));
-    ACCORD_RETURN_IF_ERROR(write_file(output.trace, trace));
+int report_simulation(std::string_view command, const SimOutput& output, const SimRecording& recording, Json facts) {
+  if (const Status written = write_documents(output, recording); !written.ok()) return report_failure(command, written);
+  if (output.as_json) {
+    add_to_json(recording, facts);
+    fmt::print("{}\n", facts.dump(2));
+  } else {
+    print_times(recording);
   }
-  return output.timeline.empty() ? Status() : write_file(output.timeline, sim_timeline(recording));
+  return kSuccess;
 }
 
 }  // namespace accord::cli

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "cli/sim/recording.hpp"
 
@@ -28,11 +29,10 @@ Status simulate(sim::Schedule schedule, const sim::Machine& machine, const topol
 Status simulate(sim::Programs programs, std::string label, const sim::Machine& machine,
                 const topology::Topology& topology, const SimOutput& output, SimRecording& recording);
 
-/// The times, and the path if there is a journal: "simulated_ranks", "operations", "by_rank", "links", "critical_path".
-void add_to_json(const SimRecording& recording, nlohmann::ordered_json& answer);
-/// The ranks that work and wait longest, the busiest links, and the path if there is a journal.
-void print_times(const SimRecording& recording);
-/// Writes the trace and the timeline, if they are wanted.
-Status write_documents(const SimOutput& output, const SimRecording& recording);
+/// Writes the documents that are wanted, and prints the result: as JSON, `facts` and then the times, or as text, the
+/// ranks that work and wait longest and the busiest links; in both, the path if there is a journal. Returns the exit
+/// code. `command`: "sim run", for messages.
+int report_simulation(std::string_view command, const SimOutput& output, const SimRecording& recording,
+                      nlohmann::ordered_json facts);
 
 }  // namespace accord::cli

@@ -20,8 +20,6 @@
 namespace accord::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int kMostRanks = plan::kMaxSize;
 
 struct SimRunOptions {
@@ -102,9 +100,8 @@ Result<SimulatedCall> simulate_call(const SimRunOptions& options) {
                                    .count = result.call.bytes / size_of(result.call.dtype)},
                        .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : config()->hints.slot_bytes,
                        .times = static_cast<std::uint64_t>(options.calls)};
-  ACCORD_ASSIGN_OR_RETURN(
-      const sim::Programs programs,
-      sim::programs_of(*choice.algorithm, call, result.machine, topology, options.folds && options.goal.empty()));
+  ACCORD_ASSIGN_OR_RETURN(sim::Programs programs, sim::programs_of(*choice.algorithm, call, result.machine, topology,
+                                                                   options.folds && options.goal.empty()));
   if (!options.goal.empty()) {
     ACCORD_ASSIGN_OR_RETURN(const sim::Goal goal, sim::goal_of(programs));
     ACCORD_RETURN_IF_ERROR(write_file(options.goal, sim::goal_text(goal)));
@@ -116,31 +113,19 @@ Result<SimulatedCall> simulate_call(const SimRunOptions& options) {
   return result;
 }
 
-void print_json(const SimulatedCall& result) {
-  Json answer = {{"collective", to_string(result.collective)},
-                 {"algorithm", result.algorithm},
-                 {"slot_bytes", result.slot_bytes},
-                 {"bytes", result.call.bytes},
-                 {"dtype", to_string(result.call.dtype)},
-                 {"ranks", result.ranks},
-                 {"hosts", result.hosts},
-                 {"calls", result.calls},
-                 {"seconds", result.seconds_of_call()}};
-  add_to_json(result.recording, answer);
-  fmt::print("{}\n", answer.dump(2));
-}
-
 int run(const SimRunOptions& options) {
   const Result<SimulatedCall> result = simulate_call(options);
   if (!result.ok()) return report_failure("sim run", result.status());
-  if (const Status written = write_documents(options.output, result->recording); !written.ok())
-    return report_failure("sim run", written);
-  if (options.output.as_json) {
-    print_json(*result);
-  } else {
-    print_times(result->recording);
-  }
-  return kSuccess;
+  return report_simulation("sim run", options.output, result->recording,
+                           {{"collective", to_string(result->collective)},
+                            {"algorithm", result->algorithm},
+                            {"slot_bytes", result->slot_bytes},
+                            {"bytes", result->call.bytes},
+                            {"dtype", to_string(result->call.dtype)},
+                            {"ranks", result->ranks},
+                            {"hosts", result->hosts},
+                            {"calls", result->calls},
+                            {"seconds", result->seconds_of_call()}});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "accord/mesh.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
+#include "cli/mesh_grid_text.hpp"
 #include "cli/number_checks.hpp"
 #include "cli/plan/commands.hpp"
 #include "cli/sim/commands.hpp"
@@ -89,12 +90,9 @@ Result<SimulatedStep> simulate_step(const SimTrainOptions& options) {
   ACCORD_RETURN_IF_ERROR(simulate(std::move(schedule), machine, topology, options.output, result.recording));
   result.amount = sim::amount_of(*training, groups);
   result.part_of_flops = result.amount.flops / (machine.host.flops_per_second * plan.world_size() * result.seconds());
-  std::string grid;
-  for (const MeshAxis& axis : plan.axes())
-    if (axis.size > 1) grid += fmt::format("{}{} {}", grid.empty() ? "" : " x ", axis.name, axis.size);
   result.recording.title =
       fmt::format("a step of {} ranks ({}): {}, {:.4g} tokens/s, {:.1f} % of the ranks' operations", plan.world_size(),
-                  grid.empty() ? "no parallelism" : grid, time_text(result.seconds()),
+                  plan.world_size() == 1 ? "no parallelism" : mesh_grid_text(plan.axes()), time_text(result.seconds()),
                   result.amount.tokens / result.seconds(), 100 * result.part_of_flops);
   return result;
 }
@@ -102,19 +100,13 @@ Result<SimulatedStep> simulate_step(const SimTrainOptions& options) {
 int run(const SimTrainOptions& options) {
   const Result<SimulatedStep> result = simulate_step(options);
   if (!result.ok()) return report_failure("sim train", result.status());
-  if (const Status written = write_documents(options.output, result->recording); !written.ok())
-    return report_failure("sim train", written);
-  if (options.output.as_json) {
-    nlohmann::ordered_json answer = {
-        {"sizes", options.sizes},        {"ranks", result->recording.times.ranks.size()},
-        {"seconds", result->seconds()},  {"tokens_per_second", result->amount.tokens / result->seconds()},
-        {"flops", result->amount.flops}, {"part_of_flops", result->part_of_flops}};
-    add_to_json(result->recording, answer);
-    fmt::print("{}\n", answer.dump(2));
-  } else {
-    print_times(result->recording);
-  }
-  return kSuccess;
+  return report_simulation("sim train", options.output, result->recording,
+                           {{"sizes", options.sizes},
+                            {"ranks", result->recording.times.ranks.size()},
+                            {"seconds", result->seconds()},
+                            {"tokens_per_second", result->amount.tokens / result->seconds()},
+                            {"flops", result->amount.flops},
+                            {"part_of_flops", result->part_of_flops}});
 }
 
 }  // namespace
