@@ -227,21 +227,26 @@ def test_messages_of_a_batch_run_as_one_call(torch_device_process):
 
 
 def run_failure(_, path):
+    import threading
+
     import numpy as np
     from host_devices import library
     from host_tensors import of_numpy
     from torch_device_groups import on_group_ranks
 
     loaded = library(path)
+    has_started = threading.Event()  # a call that starts after the abort raises at once
 
     def body(group, rank, stream):
         ones = of_numpy(loaded, rank, np.ones(5, np.float64))
         group.allreduce([ones]).wait()
         stream.synchronize()
         if rank == 1:
+            has_started.wait()
             group.abort()
             return
         work = group.allreduce([ones])
+        has_started.set()
         try:
             work.result()
         except RuntimeError as error:
