@@ -59,8 +59,11 @@ struct FloatForm {
 
 // Pairs of bfloat16, multiplied as floats.
 struct FloatPairsForm : FloatForm {
+  // GCC would compile implicit constructors without the instructions of vectors on aarch64.
   struct Pair {
     hn::Vec<Floats> low, high;
+    HWY_INLINE Pair() {}
+    HWY_INLINE Pair(hn::Vec<Floats> even, hn::Vec<Floats> odd) : low(even), high(odd) {}
   };
   using Weight = Pair;
   static HWY_INLINE Pair WeightOf(hn::Vec<Words> words) {
