@@ -225,7 +225,7 @@ Status write_results(const BenchOptions& options, const BenchReport& report) {
     if (options.json == "-") fmt::print("{}", text);
     if (options.json != "-") ACCORD_RETURN_IF_ERROR(write_file(options.json, text));
   }
-  return options.plot.empty() ? Status() : write_file(options.plot, to_svg(report));
+  return options.plot.empty() ? Status() : write_file(options.plot, to_svg(report, chart_title(report)));
 }
 
 // Returns ok, or an error for the first wrong result.

@@ -25,10 +25,17 @@ constexpr int kAbove = 76;  // title and names of algorithms
 constexpr int kBelow = 46;  // sizes
 constexpr int kRow = kAbove + kHeight + kBelow;
 constexpr int kHead = 34;
+constexpr int kNames = 190;  // of contenders, beside the charts of a row
+constexpr int kNameHeight = 16;
 constexpr std::array kColors = {"#1f5fa8", "#c2571a", "#3a8a3a", "#8a3f97", "#7a6a2f", "#b0304f"};
 constexpr std::array kBackgrounds = {"#e8f0f8", "#faf0e2", "#e9f4e8", "#f2eaf6", "#f4f2e2", "#f8e9ec"};
 
 using Rows = std::vector<const BenchRow*>;
+
+std::string color_of(std::size_t contender) {
+  constexpr std::size_t kTurn = 137;  // degrees on the circle of hues
+  return contender < kColors.size() ? kColors[contender] : fmt::format("hsl({}, 65%, 42%)", contender * kTurn % 360);
+}
 
 // A logarithmic axis.
 struct Axis {
@@ -168,21 +175,25 @@ std::string chart_text(Chart chart) {
   chart.values = axis_over(least, most, 10);
   std::string out = backgrounds_text(chart) + axes_text(chart);
   const std::vector<std::string> contenders = contenders_of(chart.rows);
-  for (std::size_t i = 0; i < contenders.size(); ++i) {
-    const std::string_view color = kColors[i % kColors.size()];
-    out += line_text(chart, of_contender(chart.rows, contenders[i]), color);
-    if (contenders.size() == 1) continue;
-    const double y = chart.y + kHeight - 10 - 16.0 * static_cast<double>(contenders.size() - 1 - i);
-    out += text_at(chart.x + kWidth - 10, y, "end", contenders[i], fmt::format(" fill=\"{}\"", color));
-  }
+  for (std::size_t i = 0; i < contenders.size(); ++i)
+    out += line_text(chart, of_contender(chart.rows, contenders[i]), color_of(i));
+  return out;
+}
+
+std::string names_text(const std::vector<std::string>& contenders, int x, int y) {
+  std::string out;
+  for (std::size_t i = 0; i < contenders.size(); ++i)
+    out += text_at(x, y + kNameHeight * (static_cast<double>(i) + 1), "start", contenders[i],
+                   fmt::format(" fill=\"{}\"", color_of(i)));
   return out;
 }
 
 }  // namespace
 
-std::string to_svg(const BenchReport& report) {
+std::string to_svg(const BenchReport& report, std::string_view title) {
   std::string body;
   int y = kHead;
+  int width = kLeft + 2 * kWidth + kGap + 30;
   for (const BenchOperation& operation : bench_operations()) {
     Rows rows;
     for (const BenchRow& row : report.rows)
@@ -193,11 +204,14 @@ std::string to_svg(const BenchReport& report) {
     const auto bandwidth = [&](const BenchRow& row) { return std::max(report.bus_bandwidth(row) * 1e-9, 1e-9); };
     body += chart_text({kLeft, y + kAbove, "time, us", time, report, rows, {}, {}});
     body += chart_text({kLeft + kWidth + kGap, y + kAbove, "bus bandwidth, GB/s", bandwidth, report, rows, {}, {}});
-    y += kRow;
+    const std::vector<std::string> contenders = contenders_of(rows);
+    const bool has_names = contenders.size() > 1;
+    const int right = kLeft + 2 * kWidth + kGap + 16;
+    if (has_names) body += names_text(contenders, right, y + kAbove);
+    width = std::max(width, right + (has_names ? kNames : 0));
+    y += std::max(kRow, kAbove + (has_names ? kNameHeight * static_cast<int>(contenders.size() + 1) : 0));
   }
-  const std::string title = fmt::format("accord bench: {}, medians of the slowest rank{}", setting_text(report),
-                                        report.interrupted ? "; interrupted" : "");
-  return svg_head(kLeft + 2 * kWidth + kGap + 30, y + 10, "") + text_at(16, 24, "start", title) + body + "</svg>\n";
+  return svg_head(width, y + 10, "") + text_at(16, 24, "start", title) + body + "</svg>\n";
 }
 
 }  // namespace accord::cli

@@ -37,6 +37,11 @@ std::string setting_text(const BenchReport& report) {
                      report.in_place ? ", in place" : "");
 }
 
+std::string chart_title(const BenchReport& report) {
+  return fmt::format("accord bench: {}, medians of the slowest rank{}", setting_text(report),
+                     report.interrupted ? "; interrupted" : "");
+}
+
 std::string report_head(const BenchReport& report) {
   return fmt::format(
       "accord {}: {}\ntimes of the slowest rank; bandwidths as defined by nccl-tests\n"

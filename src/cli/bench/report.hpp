@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/bench/meter.hpp"
@@ -44,8 +45,10 @@ std::string row_text(const BenchReport& report, const BenchRow& row);
 /// JSON as described in docs/bench.md.
 nlohmann::ordered_json to_json(const BenchReport& report);
 
+/// "accord bench: 2 ranks, ..., medians of the slowest rank".
+std::string chart_title(const BenchReport& report);
 /// Charts of time and bus bandwidth over size for each operation, with the ranges of the algorithms behind the first
 /// contender's lines.
-std::string to_svg(const BenchReport& report);
+std::string to_svg(const BenchReport& report, std::string_view title);
 
 }  // namespace accord::cli

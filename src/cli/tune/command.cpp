@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <string>
@@ -24,6 +23,7 @@
 #include "cli/progress_line.hpp"
 #include "cli/tune/candidates.hpp"
 #include "cli/tune/kept_results.hpp"
+#include "cli/tune/report.hpp"
 #include "cli/tune/simulated.hpp"
 #include "cli/tune/winners.hpp"
 #include "comm/internal.hpp"
@@ -42,7 +42,7 @@ constexpr int kMostRanksHere = 1024;
 struct TuneOptions {
   std::vector<std::string> collectives;
   int ranks = 0;  // 0: not given
-  std::string output = "accord.table";
+  TuneOutput output{.table = "accord.table"};
   std::string min_size = "8";
   std::string max_size = "64M";
   double seconds = 0.1;
@@ -58,7 +58,7 @@ struct Task {
   Effort survey_effort{.seconds = 0.02, .rounds = 3};
   Effort race_effort{.seconds = 0.1, .rounds = 7};
   plan::TuningFacts facts;
-  std::string output;
+  TuneOutput output;
   std::string effort;  // in words, stored with the results
   bool fresh = false;
 };
@@ -97,9 +97,10 @@ Result<Task> task_of(const TuneOptions& options) {
   ACCORD_RETURN_IF_ERROR(config().status());
   if (!config()->select.empty())
     return Status(StatusCode::kInvalidArgument, "tuning starts from the default selection; unset ACCORD_SELECT");
-  if (options.output.empty() || options.output == "-")
-    return Status(StatusCode::kInvalidArgument,
-                  "--output must be a file; the rules are printed on standard output in any case");
+  for (const auto& [option, file] : {std::pair("--output", &options.output.table), {"--plot", &options.output.plot}})
+    if (*file == "-" || (file->empty() && file == &options.output.table))
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{} must be a file; the results are printed on standard output in any case", option));
   ACCORD_ASSIGN_OR_RETURN(task.operations, operations_of(options));
   ACCORD_ASSIGN_OR_RETURN(const std::size_t min_size, parse_bytes(options.min_size));
   ACCORD_ASSIGN_OR_RETURN(const std::size_t max_size, parse_bytes(options.max_size));
@@ -126,24 +127,6 @@ void show_progress(const ProgressLine& line, const BenchOperation& operation, st
   line.show(fmt::format("{} of {}", operation.name, bytes_text(bytes)));
 }
 
-// Prints the rules of a collective, and returns them.
-std::string show_rules(const ProgressLine& line, const BenchOperation& operation, const std::string& conditions,
-                       const std::vector<TunedPoint>& points) {
-  std::string rules = rules_text(operation.collective, conditions, ranges_of(points));
-  line.clear();
-  fmt::print("{}", rules);
-  std::fflush(stdout);
-  return rules;
-}
-
-Status write_table(const Task& task, const std::string& rules) {
-  const std::string text = plan::tuning_head(task.facts) + rules + std::string(plan::tuning_end());
-  ACCORD_RETURN_IF_ERROR(plan::parse_tuning(text).status().with_context("the resulting table"));
-  ACCORD_RETURN_IF_ERROR(write_file(task.output, text));
-  fmt::print("written to {0}; ACCORD_SELECT=@{0} uses it\n", task.output);
-  return {};
-}
-
 // Tunes one collective after the other, each at one size after the other.
 class Tuner {
  public:
@@ -154,7 +137,7 @@ class Tuner {
         meter_(std::move(control), watch),
         is_printer_(ranks.rank() == 0),
         line_(is_printer_),
-        kept_(task.output + ".partial", task.facts, task.effort) {
+        kept_(task.output.table + ".partial", task.facts, task.effort) {
     if (task.fresh) kept_.drop();
   }
 
@@ -167,7 +150,7 @@ class Tuner {
     return true;
   }
 
-  const std::string& rules() const { return rules_; }
+  const std::vector<TunedCollective>& tuned() const { return tuned_; }
   void finish() { kept_.drop(); }
 
  private:
@@ -189,7 +172,7 @@ class Tuner {
       }
       points.push_back(std::move(point));
     }
-    if (is_printer_) print_rules(operation, points);
+    if (is_printer_) add(operation, std::move(points));
     return true;
   }
 
@@ -264,10 +247,12 @@ class Tuner {
     return remaining;
   }
 
-  void print_rules(const BenchOperation& operation, const std::vector<TunedPoint>& points) {
+  void add(const BenchOperation& operation, std::vector<TunedPoint> points) {
     const std::string conditions = fmt::format("[ranks={}-{},oversubscribed={},registered=no]", ranks_.size(),
                                                ranks_.size(), ranks_.size() > task_.facts.cores ? "yes" : "no");
-    rules_ += show_rules(line_, operation, conditions, points);
+    tuned_.push_back({&operation, conditions, std::move(points)});
+    line_.clear();
+    show_rules(task_.output, tuned_.back());
   }
 
   const CommandRanks& ranks_;
@@ -277,14 +262,16 @@ class Tuner {
   const bool is_printer_;
   const ProgressLine line_;
   KeptResults kept_;
-  std::string rules_;
+  std::vector<TunedCollective> tuned_;
 };
 
 // Returns the exit code.
 Result<int> tune(const TuneOptions& options, Task task) {
   ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace place, comm::job_place(process_environment()));
-  for (const std::string& file : {task.output, task.output + ".partial"})
-    if (place.rank == 0) ACCORD_RETURN_IF_ERROR(check_writable(file));
+  if (place.rank == 0) {
+    ACCORD_RETURN_IF_ERROR(check_files(task.output));
+    ACCORD_RETURN_IF_ERROR(check_writable(task.output.table + ".partial"));
+  }
   const InterruptWatch watch;
   ACCORD_ASSIGN_OR_RETURN(
       const CommandRanks ranks,
@@ -300,7 +287,7 @@ Result<int> tune(const TuneOptions& options, Task task) {
     fmt::print(stderr,
                "accord tune: interrupted; what was measured is kept in {}.partial, and the same command continues from "
                "there\n",
-               task.output);
+               task.output.table);
   };
   Result<bool> done(false);
   {
@@ -312,14 +299,14 @@ Result<int> tune(const TuneOptions& options, Task task) {
   if (!*done) report_interrupted();
   if (!is_printer) return kSuccess;
   if (!*done) return kInterrupted;
-  ACCORD_RETURN_IF_ERROR(write_table(task, tuner.rules()));
+  ACCORD_RETURN_IF_ERROR(write_results(task.output, task.facts, tuner.tuned()));
   tuner.finish();
   return kSuccess;
 }
 
 // Returns the exit code.
 Result<int> tune_simulated(const TuneOptions& options, Task task) {
-  ACCORD_RETURN_IF_ERROR(check_writable(task.output));
+  ACCORD_RETURN_IF_ERROR(check_files(task.output));
   ACCORD_ASSIGN_OR_RETURN(const sim::Machine machine, sim::read_machine(options.machine));
   const int ranks = options.ranks > 0 ? options.ranks : machine.host.ranks;
   ACCORD_ASSIGN_OR_RETURN(const topology::Topology topology, sim::topology_of(machine, ranks));
@@ -329,16 +316,18 @@ Result<int> tune_simulated(const TuneOptions& options, Task task) {
   const std::string conditions =
       fmt::format("[ranks={0}-{0},hosts={1}-{1},oversubscribed=no,registered=no]", ranks, topology.host_count());
   const ProgressLine line(true);
-  std::string rules;
+  std::vector<TunedCollective> all;
   for (const BenchOperation* operation : task.operations) {
     const bool sized = operation->collective != Collective::kBarrier;
     ACCORD_ASSIGN_OR_RETURN(
-        const std::vector<TunedPoint> points,
+        std::vector<TunedPoint> points,
         simulated_points(operation->collective, sized ? task.sizes : std::vector<std::size_t>{0}, machine, topology,
                          [&](std::size_t bytes) { show_progress(line, *operation, bytes); }));
-    rules += show_rules(line, *operation, conditions, points);
+    all.push_back({operation, conditions, std::move(points)});
+    line.clear();
+    show_rules(task.output, all.back());
   }
-  ACCORD_RETURN_IF_ERROR(write_table(task, rules));
+  ACCORD_RETURN_IF_ERROR(write_results(task.output, task.facts, all));
   return kSuccess;
 }
 
@@ -359,7 +348,11 @@ void add_tune(CLI::App& app, Action& chosen) {
   command->add_option("collectives", options->collectives, "Collectives to tune [all]");
   command->add_option("-n,--ranks", options->ranks, "Ranks to start here; under a launcher, its ranks are used [2]")
       ->check(CLI::Range(2, plan::kMaxSize));
-  command->add_option("-o,--output", options->output, "The table's file")->type_name("FILE")->capture_default_str();
+  command->add_option("-o,--output", options->output.table, "The table's file")
+      ->type_name("FILE")
+      ->capture_default_str();
+  command->add_option("--plot", options->output.plot, "Draw time and bandwidth of all candidates over size, as SVG")
+      ->type_name("FILE");
   command->add_option("--min", options->min_size, "Smallest size to measure")->capture_default_str();
   command->add_option("--max", options->max_size, "Largest size to measure")->capture_default_str();
   command->add_option("--seconds", options->seconds, "Time for each candidate at each size")
@@ -369,6 +362,7 @@ void add_tune(CLI::App& app, Action& chosen) {
       ->add_option("--sim", options->machine,
                    "Simulate the machine that this file describes, instead of measuring (docs/simulation.md)")
       ->type_name("FILE");
+  command->add_flag("--json", options->output.as_json, "Print the times of all candidates as JSON, instead of rules");
   command->add_flag("--quick", options->quick, "Fewer sizes, a quarter of the time");
   command->add_flag("--fresh", options->fresh, "Discard what an interrupted run has measured");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

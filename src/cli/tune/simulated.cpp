@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <optional>
 
 #include "base/config.hpp"
 #include "base/text.hpp"
 #include "cli/tune/candidates.hpp"
 #include "plan/selector.hpp"
-#include "sim/simulate.hpp"
+#include "sim/estimate.hpp"
 
 namespace accord::cli {
 namespace {
@@ -23,9 +25,24 @@ Result<std::optional<double>> seconds_of(const plan::Choice& choice, std::size_t
                        .slot_bytes = choice.slot_bytes != 0 ? choice.slot_bytes : config()->hints.slot_bytes};
   Result<sim::Programs> programs = sim::programs_of(*choice.algorithm, call, machine, topology, true);
   if (!programs.ok()) return std::optional<double>();
-  ACCORD_ASSIGN_OR_RETURN(const sim::Times times,
-                          sim::simulate(*std::move(programs), machine, topology, sim::Sharing::kQueues));
-  return std::optional(times.seconds);
+  ACCORD_ASSIGN_OR_RETURN(const double seconds,
+                          sim::estimate_seconds(*programs, machine, topology, sim::Sharing::kQueues));
+  return std::optional(seconds);
+}
+
+// Removes candidates that take at least ten times as long as the fastest, and fall further behind as sizes grow: their
+// rounds take most of the time of a simulation. `behind`: by name, how far they were behind at the size before.
+void drop_hopeless(const TunedPoint& point, std::map<std::string, double>& behind, std::vector<Candidate>& candidates) {
+  constexpr double kHopeless = 10, kGrowth = 1.05;
+  double best = seconds_of(point.timings[0]);
+  for (const Timing& timing : point.timings) best = std::min(best, seconds_of(timing));
+  for (const Timing& timing : point.timings) {
+    const double now = seconds_of(timing) / best;
+    double& before = behind.try_emplace(timing.candidate, now).first->second;
+    if (now > kHopeless && now > kGrowth * before)
+      std::erase_if(candidates, [&](const Candidate& one) { return one.name == timing.candidate; });
+    before = now;
+  }
 }
 
 bool can_run(const Candidate& candidate, const topology::Topology& topology) {
@@ -43,6 +60,7 @@ Result<std::vector<TunedPoint>> simulated_points(Collective collective, const st
   std::vector<Candidate> candidates = all_candidates(collective);
   std::erase_if(candidates, [&](const Candidate& one) { return !can_run(one, topology); });
   std::vector<TunedPoint> points;
+  std::map<std::string, double> behind;
   for (const std::size_t bytes : sizes) {
     announce(bytes);
     TunedPoint point{.bytes = bytes, .timings = {}};
@@ -63,6 +81,7 @@ Result<std::vector<TunedPoint>> simulated_points(Collective collective, const st
       if (!is_default && bytes >= candidate.from_bytes)
         ACCORD_RETURN_IF_ERROR(add(candidate.name, {candidate.algorithm, candidate.slot_bytes}));
     }
+    drop_hopeless(point, behind, candidates);
     points.push_back(std::move(point));
   }
   return points;

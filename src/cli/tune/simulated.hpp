@@ -13,7 +13,8 @@
 namespace accord::cli {
 
 /// Simulates every algorithm of the collective that these ranks can run, with the communicator's slots and with smaller
-/// ones, and the default selection first. `announce`: called before each size. Cost: seconds for many ranks.
+/// ones, and the default selection first. Candidates that fall far behind as sizes grow are left out beyond.
+/// `announce`: called before each size. Cost: seconds for many ranks. REQUIRES: sizes that grow.
 Result<std::vector<TunedPoint>> simulated_points(Collective collective, const std::vector<std::size_t>& sizes,
                                                  const sim::Machine& machine, const topology::Topology& topology,
                                                  const std::function<void(std::size_t bytes)>& announce);

@@ -66,12 +66,14 @@ std::string measured_text(const TunedRange& range) {
 
 }  // namespace
 
+double seconds_of(const Timing& timing) { return median(timing.rounds); }
+
 Winner winner_of(const TunedPoint& point) {
   const Timing& by_default = point.timings.front();
-  const double default_seconds = median(by_default.rounds);
+  const double default_seconds = seconds_of(by_default);
   Winner winner{.bytes = point.bytes, .seconds = default_seconds, .default_seconds = default_seconds};
   for (const Timing& timing : point.timings) {
-    const double seconds = median(timing.rounds);
+    const double seconds = seconds_of(timing);
     const std::vector<double> better = gains(by_default, timing);
     if (timing.candidate == "default" || seconds >= winner.seconds || !is_worthwhile(better)) continue;
     winner.candidate = timing.candidate;
@@ -96,14 +98,15 @@ std::vector<TunedRange> ranges_of(const std::vector<TunedPoint>& points) {
   return ranges;
 }
 
-std::string rules_text(Collective collective, const std::string& conditions, const std::vector<TunedRange>& ranges) {
+std::string rules_text(const TunedCollective& tuned) {
+  const std::string_view name = tuned.operation->name;
   std::string text;
-  for (const TunedRange& range : ranges) {
+  for (const TunedRange& range : ranges_of(tuned.points)) {
     const std::string& candidate = range.winners.front().candidate;
     const std::string sizes = fmt::format("{}-{}", size_text(range.from_bytes), size_text(range.to_bytes));
     const std::string rule = candidate == "default"
-                                 ? fmt::format("# {}{}:{} as by default", to_string(collective), conditions, sizes)
-                                 : fmt::format("{}{}:{}={};", to_string(collective), conditions, sizes, candidate);
+                                 ? fmt::format("# {}{}:{} as by default", name, tuned.conditions, sizes)
+                                 : fmt::format("{}{}:{}={};", name, tuned.conditions, sizes, candidate);
     text += fmt::format("{}  # {}\n", rule, measured_text(range));
   }
   return text;

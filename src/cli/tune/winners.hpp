@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "accord/call.hpp"
+#include "cli/bench/operations.hpp"
 
 namespace accord::cli {
 
@@ -20,6 +20,16 @@ struct Timing {
 struct TunedPoint {
   std::size_t bytes = 0;
   std::vector<Timing> timings;  ///< the default's first
+};
+
+/// Returns the median of the rounds, in seconds.
+double seconds_of(const Timing& timing);
+
+/// All sizes of a collective, in their order.
+struct TunedCollective {
+  const BenchOperation* operation = nullptr;
+  std::string conditions;  ///< of the rules: "[ranks=2-2,oversubscribed=no,registered=no]"
+  std::vector<TunedPoint> points;
 };
 
 /// The candidate that serves a size.
@@ -47,7 +57,7 @@ struct TunedRange {
 std::vector<TunedRange> ranges_of(const std::vector<TunedPoint>& points);
 
 /// Returns the lines of a table, one for each range, with the measured times as a comment; ranges of the default are
-/// comments only. `conditions`: "[ranks=2-2,oversubscribed=no,registered=no]".
-std::string rules_text(Collective collective, const std::string& conditions, const std::vector<TunedRange>& ranges);
+/// comments only.
+std::string rules_text(const TunedCollective& tuned);
 
 }  // namespace accord::cli

@@ -274,6 +274,21 @@ def test_a_table_of_a_simulated_machine_is_used_by_ranks(tmp_path):
     assert accord("bench", "barrier", "-n", 2, "--seconds", "0.01", env=environment).returncode == 0
 
 
+def test_all_candidates_of_a_simulated_machine_are_compared_at_large_sizes(tmp_path):
+    table = tmp_path / "cluster.table"
+    sizes = ("--min", "8", "--max", "512m", "--quick")
+    result = accord("tune", "all_reduce", "--sim", CLUSTER, "-n", 16, *sizes, "-o", table, "--json")
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    largest = answer["collectives"]["all_reduce"][-1]
+    assert largest["bytes"] == 8 << 24
+    seconds = largest["seconds"]
+    for name in ("two_shot", "hierarchical@64k"):  # a whole simulation has tens of thousands of rounds of the small slots
+        rule = f"all_reduce:0-inf={name}"
+        whole = simulated("all_reduce", largest["bytes"], "-n", 16, "--select", rule, "--links", "queues")
+        assert seconds[name] == pytest.approx(whole["seconds"], rel=0.01)
+
+
 def test_a_table_of_ranks_that_may_read_each_others_memory_is_compared_with_zero_copy(tmp_path):
     machine, table = tmp_path / "host.toml", tmp_path / "host.table"
     rates = "bytes_per_second = 50e9\nexchanged_bytes_per_second = 40e9\npacket_bytes_per_second = 7e9\n"

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+from xml.etree import ElementTree
 
 import pytest
 from accord_command import BUILD, accord, clean_environment, end, start_accord, wait_until
@@ -12,12 +13,14 @@ pytestmark = pytest.mark.alone
 
 SHORT = ("--seconds", "0.001", "--quick")
 HEAD = "# accord tuning table 1"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-def tuned(path, *arguments: object):
+def tuned(path, *arguments: object, output: bool = False):
+    """Returns the table, or what the command has printed."""
     result = accord("tune", *arguments, "-o", path, *SHORT, timeout=120)
     assert result.returncode == 0, result.stderr
-    return path.read_text()
+    return result.stdout if output else path.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -150,11 +153,14 @@ def test_ranks_with_different_files_are_reported(table, tmp_path):
     assert "bytes with the hash" in result.stdout
 
 
-def test_a_table_that_cannot_be_written_is_reported_before_anything_is_measured(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported_before_anything_is_measured(tmp_path):
     for path, code in ((tmp_path / "absent/table", 1), (tmp_path, 1), ("-", 2)):
         refused = accord("tune", "--seconds", 3600, "-o", path, timeout=30)
         assert refused.returncode == code
         assert ("--output must be a file" if path == "-" else str(path)) in refused.stderr
+    plot = tmp_path / "absent/tuned.svg"
+    refused = accord("tune", "--seconds", 3600, "-o", tmp_path / "tuned.table", "--plot", plot, timeout=30)
+    assert refused.returncode == 1 and str(plot) in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -183,9 +189,30 @@ def test_an_interrupted_run_resumes_where_it_stopped(tmp_path):
     assert not partial.exists()
 
 
+def test_json_and_the_plot_have_the_times_of_all_candidates(tmp_path):
+    table, plot = tmp_path / "tuned.table", tmp_path / "tuned.svg"
+    answer = json.loads(tuned(table, "broadcast", "--max", "2k", "--json", "--plot", plot, output=True))
+    assert answer["table"] == str(table)
+    assert answer["ranks"] == 2
+    points = answer["collectives"]["broadcast"]
+    assert [point["bytes"] for point in points] == [8, 128, 2048]
+    for point in points:
+        assert point["default"] in ("packet", "direct")
+        assert point["seconds"]["default"] > 0
+        assert point["chosen"] in point["seconds"]
+    candidates = list(dict.fromkeys(name for point in points for name in point["seconds"]))
+    picture = ElementTree.parse(plot).getroot()
+    words = [text.text for text in picture.iter(f"{SVG}text")]
+    assert words[0].startswith("accord tune: 2 ranks")
+    for name in ("time, us", "bus bandwidth, GB/s", *candidates):
+        assert name in words
+    assert len(list(picture.iter(f"{SVG}polyline"))) == 2 * len(candidates)
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "message"),
     [
+        (("--plot", "-"), {}, "--plot must be a file"),
         (("all_reduc",), {}, 'did you mean "all_reduce"?'),
         (("--min", "8k", "--max", "4k"), {}, "not from 8k to 4k"),
         ((), {"ACCORD_SELECT": "all_reduce:0-inf=ring"}, "unset ACCORD_SELECT"),

@@ -47,8 +47,9 @@ TEST(Ranges, with_equal_winners_are_merged_and_split_half_way) {
 
 TEST(Rules, include_measurements_and_omit_the_default) {
   const auto micro = [](double us) { return std::vector<double>(5, us * kMicro); };
-  const std::string text = rules_text(Collective::kAllReduce, "[ranks=2-2]",
-                                      ranges_of({point(8, micro(3), micro(1)), point(32, micro(1), micro(3))}));
+  const std::string text = rules_text({.operation = *bench_operation("all_reduce"),
+                                       .conditions = "[ranks=2-2]",
+                                       .points = {point(8, micro(3), micro(1)), point(32, micro(1), micro(3))}});
   EXPECT_EQ(text,
             "all_reduce[ranks=2-2]:0-16=ring;  # 1 us at 8 B, by default 3 us: 3.00 x\n"
             "# all_reduce[ranks=2-2]:16-inf as by default  # 1 us at 32 B\n");
