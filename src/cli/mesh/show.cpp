@@ -8,8 +8,10 @@
 #include "base/fd.hpp"
 #include "base/text.hpp"
 #include "cli/mesh/commands.hpp"
+#include "cli/mesh/estimates.hpp"
 #include "cli/mesh_grid_text.hpp"
 #include "cli/number_checks.hpp"
+#include "cli/plan/commands.hpp"
 #include "comm/internal.hpp"
 
 namespace accord::cli {
@@ -24,6 +26,9 @@ struct MeshShowOptions {
   std::string family;
   std::string check;
   std::string chart;
+  std::string machine;  // simulate calls on it
+  std::string collective = "all_reduce";
+  std::string bytes = "64M";
   bool all = false;
   bool as_json = false;
 };
@@ -31,6 +36,27 @@ struct MeshShowOptions {
 Result<MeshPlan> plan_of(const std::string& sizes, int world) {
   ACCORD_ASSIGN_OR_RETURN(MeshConfig config, parse_mesh_config(sizes, {.world_size = world}));
   return MeshPlan::create(std::move(config));
+}
+
+/// Calls of the families on a machine, if one was given.
+struct Estimates {
+  MeshCall call;
+  std::vector<std::optional<FamilySeconds>> families;  ///< empty: no machine
+};
+
+Result<Estimates> estimates_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& options) {
+  Estimates estimates;
+  if (options.machine.empty()) return estimates;
+  ACCORD_ASSIGN_OR_RETURN(estimates.call.collective, collective_from_string(options.collective));
+  ACCORD_ASSIGN_OR_RETURN(estimates.call.bytes, parse_bytes(options.bytes));
+  ACCORD_ASSIGN_OR_RETURN(const sim::Machine machine, sim::read_machine(options.machine));
+  ACCORD_ASSIGN_OR_RETURN(estimates.families, estimate_families(plan, rank, estimates.call, machine));
+  return estimates;
+}
+
+std::string call_text(const MeshCall& call) {
+  if (call.collective == Collective::kBarrier) return "barrier";
+  return fmt::format("{} of {}", to_string(call.collective), bytes_text(call.bytes));
 }
 
 /// The cost of creating and keeping the groups.
@@ -67,15 +93,35 @@ std::string names_of(const MeshPlan& plan, const std::vector<int>& families) {
   return names;
 }
 
-std::string text_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& options) {
+std::string table_of(const MeshPlan& plan, const Estimates& estimates) {
+  const bool has_times = !estimates.families.empty();
+  std::string text = fmt::format("{:<26}{:>8}{:>8}", "family", "groups", "size");
+  text += has_times ? fmt::format("{:>12}{:>12}\n", "alone", "together") : "  \n";
+  for (std::size_t i = 0; i < plan.families().size(); ++i) {
+    const MeshFamily& family = plan.families()[i];
+    text += fmt::format("{:<26}{:>8}{:>8}", family.name, family.groups, family.group_size);
+    if (has_times) {
+      const std::optional<FamilySeconds>& seconds = estimates.families[i];
+      text += fmt::format("{:>12}{:>12}", seconds ? time_text(seconds->alone) : "-",
+                          seconds ? time_text(seconds->together) : "-");
+    }
+    text += fmt::format("  {}\n", family.description);
+  }
+  if (has_times)
+    text += fmt::format(
+        "\nalone: {} of one group; together: while the family's other groups on its hosts do the same\n"
+        "-: groups of one rank, and calls of more than {} ranks\n",
+        call_text(estimates.call), kMostEstimatedRanks);
+  return text;
+}
+
+std::string text_of(const MeshPlan& plan, Rank rank, const Estimates& estimates, const MeshShowOptions& options) {
   const Costs costs = costs_of(plan, rank);
   std::string text = fmt::format("{} ranks{}\n", plan.world_size(),
                                  plan.rank_offset() > 0 ? fmt::format(" from rank {} on", plan.rank_offset()) : "");
   text += fmt::format("dense layers  {}\n", mesh_grid_text(plan.axes()));
   text += fmt::format("experts       {}\n\n", mesh_grid_text(plan.expert_axes()));
-  text += fmt::format("{:<26}{:>8}{:>8}  {}\n", "family", "groups", "size", "");
-  for (const MeshFamily& family : plan.families())
-    text += fmt::format("{:<26}{:>8}{:>8}  {}\n", family.name, family.groups, family.group_size, family.description);
+  text += table_of(plan, estimates);
   text += fmt::format("\nrank {} is in {} groups of {} distinct sets of ranks, {} of them with more than one rank:\n",
                       rank, costs.groups, costs.distinct, costs.connected);
   for (const MeshGroup& group : plan.groups_of(rank))
@@ -96,7 +142,7 @@ std::string text_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& opti
   return text;
 }
 
-Json json_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& options) {
+Json json_of(const MeshPlan& plan, Rank rank, const Estimates& estimates, const MeshShowOptions& options) {
   const Costs costs = costs_of(plan, rank);
   const auto axes = [](std::span<const MeshAxis> given) {
     Json json = Json::object();
@@ -122,8 +168,12 @@ Json json_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& options) {
                   {"group_size", family.group_size},
                   {"description", family.description}};
     if (options.all || family.name == options.family) entry["all_groups"] = plan.all_groups(static_cast<int>(i));
+    if (!estimates.families.empty() && estimates.families[i])
+      entry["seconds"] = {{"alone", estimates.families[i]->alone}, {"together", estimates.families[i]->together}};
     json["families"].push_back(std::move(entry));
   }
+  if (!estimates.families.empty())
+    json["call"] = {{"collective", to_string(estimates.call.collective)}, {"bytes", estimates.call.bytes}};
   for (const MeshGroup& group : plan.groups_of(rank)) {
     Json names = Json::array();
     for (const int family : group.families) names.push_back(plan.families()[static_cast<std::size_t>(family)].name);
@@ -189,11 +239,12 @@ Result<int> show(const MeshShowOptions& options) {
     if (!found.ok()) return Status(StatusCode::kInvalidArgument, found.status().message());
     family = *found;
   }
+  ACCORD_ASSIGN_OR_RETURN(const Estimates estimates, estimates_of(plan, rank, options));
   if (!options.chart.empty()) ACCORD_RETURN_IF_ERROR(write_file(options.chart, mesh_chart(plan, family, rank)));
   if (options.as_json) {
-    fmt::print("{}\n", json_of(plan, rank, options).dump(2));
+    fmt::print("{}\n", json_of(plan, rank, estimates, options).dump(2));
   } else {
-    fmt::print("{}", text_of(plan, rank, options));
+    fmt::print("{}", text_of(plan, rank, estimates, options));
   }
   return kSuccess;
 }
@@ -218,6 +269,11 @@ void add_mesh_show(CLI::App& mesh, Action& chosen) {
   command->add_flag("--all", options->all, "list all groups of all families");
   command->add_option("--check", options->check, "compare with these sizes: exit code 1 if some groups differ");
   command->add_option("--chart", options->chart, "draw the grid in this SVG file");
+  CLI::Option* const machine = command->add_option(
+      "--sim", options->machine,
+      "estimate a call of each family on the machine that this file describes (docs/simulation.md)");
+  command->add_option("--collective", options->collective, "the call of --sim")->needs(machine)->capture_default_str();
+  command->add_option("--bytes", options->bytes, "the size of that call")->needs(machine)->capture_default_str();
   command->add_flag("--json", options->as_json, "print JSON");
   command->callback([options, &chosen] {
     chosen = [options] {

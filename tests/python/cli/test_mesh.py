@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from accord_command import accord
+from accord_command import ROOT, accord
 
 from accord.mesh import MeshPlan
 
@@ -116,3 +116,46 @@ def test_a_chart_that_cannot_be_written_is_named(tmp_path):
     result = accord("mesh", "show", "tp=2", "--world", 8, "--chart", tmp_path / "none/mesh.svg")
     assert result.returncode == 1
     assert "none" in result.stderr
+
+
+CLUSTER = ROOT / "examples/sim/cluster.toml"  # hosts of 8 ranks and two NICs of 12.5 GB/s
+
+
+def test_calls_of_families_are_estimated_on_a_machine():
+    answer = shown("tp=8", "--world", 32, "--sim", CLUSTER, "--bytes", "64m")
+    assert answer["call"] == {"collective": "all_reduce", "bytes": 64 << 20}
+    seconds = {family["name"]: family.get("seconds") for family in answer["families"]}
+    one_host = accord(
+        *("sim", "run", "all_reduce", "64m", "-n", 8, "--machine", CLUSTER, "--links", "queues", "--dtype", "uint8"),
+        "--json",
+    )
+    assert seconds["tp"]["alone"] == pytest.approx(json.loads(one_host.stdout)["seconds"], rel=1e-9)
+    assert seconds["tp"]["together"] == seconds["tp"]["alone"]  # it has its host to itself
+    # Each of the two NICs of a host carries 2 * 3/4 of the buffer for four groups.
+    assert seconds["dp"]["together"] == pytest.approx(4 * 1.5 * (64 << 20) / 12.5e9, rel=0.03)
+    assert seconds["cp"] is None and seconds["pp"] is None  # groups of one rank
+    in_parts = shown("tp=8", "--world", 32, "--sim", CLUSTER, "--bytes", "64k", "--collective", "all_to_all")
+    assert in_parts["call"] == {"collective": "all_to_all", "bytes": 64 << 10}
+    text = accord("mesh", "show", "tp=8", "--world", 2048, "--sim", CLUSTER, "--bytes", "64k").stdout
+    assert re.search(r"^tp +256 +8 +[\d.]+ us +[\d.]+ us  tensor parallel$", text, re.MULTILINE)
+    assert re.search(r"^tp_dp +1 +2048 +- +-  tensor and data parallel$", text, re.MULTILINE)
+    assert "alone: all_reduce of 64 KiB of one group" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--sim", "absent.toml"), "absent.toml"),
+        (("--sim", CLUSTER, "--collective", "all_reduc"), 'did you mean "all_reduce"?'),
+        (("--sim", CLUSTER, "--bytes", "many"), "many"),
+        (("--bytes", "64k"), "--sim"),
+    ],
+)
+def test_estimates_that_cannot_be_made_are_refused(arguments, message):
+    result = accord("mesh", "show", "tp=8", "--world", 16, *arguments)
+    assert result.returncode != 0 and message in result.stderr
+
+
+def test_a_mesh_that_does_not_fill_hosts_is_not_estimated():
+    result = accord("mesh", "show", "tp=4", "--world", 12, "--sim", CLUSTER)
+    assert result.returncode == 2 and "12 ranks" in result.stderr

@@ -283,7 +283,10 @@ def test_all_candidates_of_a_simulated_machine_are_compared_at_large_sizes(tmp_p
     largest = answer["collectives"]["all_reduce"][-1]
     assert largest["bytes"] == 8 << 24
     seconds = largest["seconds"]
-    for name in ("two_shot", "hierarchical@64k"):  # a whole simulation has tens of thousands of rounds of the small slots
+    for name in (
+        "two_shot",
+        "hierarchical@64k",
+    ):  # a whole simulation has tens of thousands of rounds of the small slots
         rule = f"all_reduce:0-inf={name}"
         whole = simulated("all_reduce", largest["bytes"], "-n", 16, "--select", rule, "--links", "queues")
         assert seconds[name] == pytest.approx(whole["seconds"], rel=0.01)
