@@ -20,33 +20,42 @@ namespace {
 // it from a few KiB, the earlier the more ranks there are. Copies want slots that stay in the cache (256 KiB), sums
 // fewer rounds; from 64 KiB until the caches are full, a single copy by the kernel where it is allowed. Between hosts
 // a step takes tens of microseconds, so medium-sized messages of few ranks use a single step (docs/decisions/hosts.md
-// has the figures). On GPUs this table was not measured. Packets serve the sizes for which MSCCL++ uses them, in one
-// shot and then in two, and NCCL the rest; the rules before a rule of NCCL apply where NCCL is missing. Sums of buffers
-// in windows read them directly at the sizes for which vLLM and TensorRT-LLM do, in one shot as far as vLLM goes. A
-// call in place takes the rule before that, as one shot would overwrite what others still read.
+// has the figures). From 17 ranks on, short messages to each rank of each host would keep processors and NICs busy for
+// longer than a few more steps take (docs/decisions/simulation.md). On GPUs this table was not measured. Packets serve
+// the sizes for which MSCCL++ uses them, in one shot and then in two, and NCCL the rest; the rules before a rule of
+// NCCL apply where NCCL is missing. Sums of buffers in windows read them directly at the sizes for which vLLM and
+// TensorRT-LLM do, in one shot as far as vLLM goes. A call in place takes the rule before that, as one shot would
+// overwrite what others still read.
 constexpr std::string_view kDefaultTable =
     "barrier:0-inf=direct;"
     "barrier[ranks=17-inf]:0-inf=dissemination;"
+    "barrier[ranks=17-inf,hosts=2-inf]:0-inf=hierarchical;"
     "broadcast:0-256=packet,256-inf=direct@256k;"
     "broadcast[hosts=2-inf]:256-2k=packet,1m-inf=hierarchical;"
+    "broadcast[ranks=17-inf,hosts=2-inf]:0-2k=direct,16k-inf=hierarchical;"
     "all_gather:0-256=packet,256-8m=direct@256k,8m-inf=direct,64k-4m=zero_copy;"
     "all_gather[hosts=2-inf]:256-2k=packet;"
+    "all_gather[ranks=17-inf,hosts=2-inf]:0-1k=hierarchical;"
     "reduce_scatter:0-256=packet,256-inf=direct;"
     "reduce_scatter[hosts=2-inf]:256-2k=packet,2k-inf=hierarchical;"
+    "reduce_scatter[ranks=17-inf,hosts=2-inf]:0-2k=hierarchical;"
     "all_reduce:0-128=packet,128-8k=one_shot,8k-inf=two_shot;"
     "all_reduce[ranks=1-2]:128-64k=one_shot,64k-192k=one_shot@32k;"
     "all_reduce[ranks=9-inf]:0-1k=packet,1k-inf=two_shot;"
     "all_reduce[hosts=2-inf]:0-2k=packet,2k-inf=two_shot,8k-inf=hierarchical;"
     "all_reduce[ranks=1-8,hosts=2-inf]:2k-8k=one_shot;"
     "all_reduce[ranks=1-4,hosts=2-inf]:2k-32k=one_shot;"
+    "all_reduce[ranks=17-inf,hosts=2-inf]:0-8k=hierarchical;"
     "reduce:0-256=packet,256-32k=direct,32k-inf=two_shot;"
     "reduce[hosts=2-inf]:256-2k=packet,128k-inf=hierarchical;"
+    "reduce[ranks=17-inf,hosts=2-inf]:0-128k=hierarchical;"
     "gather:0-256=packet,256-inf=direct;"
     "gather[hosts=2-inf]:256-2k=packet;"
     "scatter:0-256=packet,256-inf=direct;"
     "scatter[hosts=2-inf]:256-2k=packet;"
     "all_to_all:0-256=packet,256-inf=direct,64k-2m=zero_copy;"
     "all_to_all[hosts=2-inf]:256-2k=packet;"
+    "all_to_all[ranks=17-inf,hosts=2-inf]:0-4k=hierarchical;"
     "send_recv:0-128=packet,128-inf=direct;"
     "send_recv[hosts=2-inf]:128-4k=packet;"
     "broadcast[registered=yes]:2k-inf=zero_copy;"

@@ -61,7 +61,7 @@ AlgorithmEntry all_gather_hierarchical_entry() {
           .spans_hosts = true,
           .description = {.steps = "3",
                           .bytes = "(n - 1)/n M; between hosts: one message to each other host",
-                          .selected = AlgorithmDescription::kByName,
+                          .selected = "several hosts, at least one with several ranks, from 17 ranks: below 1 KB",
                           .source = "two levels; Karonis, de Supinski, Foster and others 2000"}};
 }
 

@@ -117,10 +117,11 @@ AlgorithmEntry all_reduce_hierarchical_entry() {
           .fits = is_hierarchy,
           .spans_hosts = true,
           .adds_in_parts = true,
-          .description = {.steps = "4",
-                          .bytes = "between hosts: 2 (h - 1)/h M for each host",
-                          .selected = "several hosts that are subtrees of the canonical tree, from 8 KB",
-                          .source = "multi-leader; Bayatpour and others 2017"}};
+          .description = {
+              .steps = "4",
+              .bytes = "between hosts: 2 (h - 1)/h M for each host",
+              .selected = "several hosts that are subtrees of the canonical tree, from 8 KB; from 17 ranks: all sizes",
+              .source = "multi-leader; Bayatpour and others 2017"}};
 }
 
 }  // namespace accord::plan

@@ -27,7 +27,7 @@ AlgorithmEntry barrier_dissemination_entry() {
           .spans_hosts = true,
           .description = {.steps = "ceil(log2 n)",
                           .bytes = "ceil(log2 n)",
-                          .selected = "from 17 ranks",
+                          .selected = "from 17 ranks; several hosts: with one rank each",
                           .source = "Hensgen, Finkel, Manber 1988"}};
 }
 

@@ -43,7 +43,7 @@ AlgorithmEntry barrier_hierarchical_entry() {
           .spans_hosts = true,
           .description = {.steps = "3",
                           .bytes = "h - 1 between hosts for each host",
-                          .selected = AlgorithmDescription::kByName,
+                          .selected = "several hosts, at least one with several ranks, from 17 ranks",
                           .source = "two levels; Karonis, de Supinski, Foster and others 2000"}};
 }
 

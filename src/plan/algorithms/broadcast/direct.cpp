@@ -45,7 +45,7 @@ AlgorithmEntry broadcast_direct_entry() {
           .spans_hosts = true,
           .description = {.steps = "1",
                           .bytes = "M",
-                          .selected = "from 256 B; several hosts: from 2 KB",
+                          .selected = "from 256 B; several hosts: from 2 KB; from 17 ranks: below 16 KB",
                           .source = "flat tree; Graham, Shipman 2008"}};
 }
 

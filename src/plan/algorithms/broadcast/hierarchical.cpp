@@ -80,10 +80,11 @@ AlgorithmEntry broadcast_hierarchical_entry() {
           .make = broadcast_hierarchical,
           .fits = shares_hosts,
           .spans_hosts = true,
-          .description = {.steps = "4; 3 for two hosts",
-                          .bytes = "M; between hosts: M by the root's host, (h - 2)/(h - 1) M by each other host",
-                          .selected = "several hosts, at least one with several ranks, from 1 MB",
-                          .source = "two levels; Karonis, de Supinski, Foster and others 2000"}};
+          .description = {
+              .steps = "4; 3 for two hosts",
+              .bytes = "M; between hosts: M by the root's host, (h - 2)/(h - 1) M by each other host",
+              .selected = "several hosts, at least one with several ranks, from 1 MB; from 17 ranks: from 16 KB",
+              .source = "two levels; Karonis, de Supinski, Foster and others 2000"}};
 }
 
 }  // namespace accord::plan

@@ -30,7 +30,7 @@ AlgorithmEntry broadcast_packet_entry() {
           .spans_hosts = true,
           .description = {.steps = "1",
                           .bytes = "(n - 1) M by the root",
-                          .selected = "below 256 B; several hosts: below 2 KB",
+                          .selected = "below 256 B; several hosts: below 2 KB, up to 16 ranks",
                           .source = "flat tree over the LL protocol of NCCL"}};
 }
 

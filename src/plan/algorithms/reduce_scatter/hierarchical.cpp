@@ -75,10 +75,11 @@ AlgorithmEntry reduce_scatter_hierarchical_entry() {
           .fits = is_hierarchy,
           .spans_hosts = true,
           .adds_in_parts = true,
-          .description = {.steps = "2",
-                          .bytes = "between hosts: (h - 1)/h M for each host",
-                          .selected = "several hosts that are subtrees of the canonical tree, from 2 KB",
-                          .source = "multi-leader; Bayatpour and others 2017"}};
+          .description = {
+              .steps = "2",
+              .bytes = "between hosts: (h - 1)/h M for each host",
+              .selected = "several hosts that are subtrees of the canonical tree, from 2 KB; from 17 ranks: all sizes",
+              .source = "multi-leader; Bayatpour and others 2017"}};
 }
 
 }  // namespace accord::plan
