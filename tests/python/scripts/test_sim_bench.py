@@ -54,3 +54,22 @@ def test_charts_have_a_measured_and_a_predicted_line_of_each_algorithm(tmp_path)
     assert charts["2 ranks: all_reduce"]["predicted a"] == [(64, pytest.approx(2)), (128, pytest.approx(5))]
     driver.plot.draw("sim", "measured and predicted", charts, tmp_path / "sim.svg")
     assert "predicted a: 128 B, 5.000 us" in (tmp_path / "sim.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("signals", "kept", "repeated", "unsteady"),
+    [
+        ([50, 55], 1, 0, 0),
+        ([50, 200, 210], 2, 1, 0),  # the cores have moved apart, and stay there
+        ([50, 200, 50, 200, 50], 4, 1, 1),
+    ],
+)
+def test_a_size_is_measured_again_if_signals_have_changed(monkeypatch, signals, kept, repeated, unsteady):
+    setting = driver.Setting("2 ranks", "accord", 2, machine=None, calibration=["calibrate"])
+    left, attempts = iter(signals), iter(range(1, 9))
+    monkeypatch.setattr(driver.Setting, "calibrate", lambda _: float(next(left)))
+    monkeypatch.setattr(driver, "points_of", lambda *_: [point("a", next(attempts), 1.0)])
+    driver.measure(setting, "all_reduce", 64, ["a"], options=None)
+    assert [one.measured for one in setting.points] == [kept]
+    assert (setting.repeated, setting.unsteady) == (repeated, unsteady)
+    assert next(left, None) is None
