@@ -6,6 +6,7 @@
 //   a copy of n bytes             2 n touched, in a working set of 2 n
 //   a write, a read               2 n touched, and n published or exchanged
 //   writing and reading packets   4 n touched, n exchanged, 2 n in packets
+//   a sum of n bytes of packets   3 n touched, and n summed
 //   a call with k round trips between hosts
 //                                 its slope is twice the latency, 4 messages and 4 steps
 #include "sim/calibration.hpp"
@@ -121,6 +122,10 @@ Calibrated host_from(const HostTimings& timings) {
     return 4 * bytes * times.touched.seconds_per_byte(bytes) + bytes * times.exchanged.seconds_per_byte_of_step(bytes);
   });
   note("host.packet_bytes_per_second", "the same in packets; " + note_on(timings.packet_writes));
+  const auto sum = [&](double bytes) { return 3 * bytes * times.touched.seconds_per_byte(3 * bytes); };
+  times.packet_sums = RateCurve(rest_of({timings.packet_sum}, 1, sum).points()[0].bytes_per_second);
+  note("host.packet_sum_bytes_per_second",
+       "sums of packets and a buffer, line by line; " + note_on(timings.packet_sum.seconds));
   if (!timings.kernel_reads.empty()) {
     times.read = rest_of(timings.kernel_reads, 1, [](double) { return 0.0; });
     note("host.read_bytes_per_second", "process_vm_readv; " + note_on(timings.kernel_reads));

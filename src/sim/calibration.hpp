@@ -47,6 +47,7 @@ struct HostTimings {
   std::vector<Sized> reads{};          ///< copies out of memory that another rank has written since the last read
   std::vector<Sized> packet_writes{};  ///< the same in packets
   std::vector<Sized> packet_reads{};
+  Sized packet_sum{};                  ///< of packets and a buffer
   std::vector<Sized> kernel_reads{};   ///< by the kernel out of another rank's buffer; empty: it refuses
   std::vector<double> memory_rates{};  ///< bytes per second read and written by each rank, all at once
   Figure core_switch{};                ///< seconds from one rank of a core to the other

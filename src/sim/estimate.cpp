@@ -22,8 +22,8 @@ Result<double> estimate_seconds(const Programs& programs, const Machine& machine
   ACCORD_ASSIGN_OR_RETURN(double half, seconds_of(2 * kFirst));
   for (std::uint64_t rounds = 4 * kFirst; 2 * rounds <= programs.rounds; rounds *= 2) {
     ACCORD_ASSIGN_OR_RETURN(const double all, seconds_of(rounds));
-    const double before = (half - quarter) / static_cast<double>(rounds / 4);
-    const double last = (all - half) / static_cast<double>(rounds / 2);
+    const double before = 4 * (half - quarter) / static_cast<double>(rounds);
+    const double last = 2 * (all - half) / static_cast<double>(rounds);
     if (std::abs(last - before) <= kSteady * last) return all + last * static_cast<double>(programs.rounds - rounds);
     quarter = half;
     half = all;

@@ -29,6 +29,7 @@ Status read_host(const toml::table& table, HostModel& host) {
   reader.rate("exchanged_bytes_per_second", host.times.exchanged);
   reader.rate("published_bytes_per_second", host.times.published, TomlReader::Need::kOptional);
   reader.rate("packet_bytes_per_second", host.times.packets);
+  reader.rate("packet_sum_bytes_per_second", host.times.packet_sums, TomlReader::Need::kOptional);
   reader.rate("read_bytes_per_second", host.times.read, TomlReader::Need::kOptional);
   reader.number("memory_bytes_per_second", host.memory_bytes_per_second, 1, TomlReader::Need::kOptional);
   reader.number("cache_bytes", host.cache_bytes, 0, TomlReader::Need::kOptional);
@@ -88,7 +89,7 @@ Result<Machine> machine_from_toml(std::string_view text) {
 
 Result<Machine> read_machine(const std::string& path) {
   ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(path));
-  const Result<Machine> machine = machine_from_toml(text);
+  Result<Machine> machine = machine_from_toml(text);
   if (!machine.ok()) return machine.status().with_context(path);
   return machine;
 }

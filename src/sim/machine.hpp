@@ -12,6 +12,7 @@
 //   exchanged_bytes_per_second = 40e9      # in addition, for memory of other ranks
 //   published_bytes_per_second = 90e9      # in addition, for what it writes for other ranks; absent: nothing
 //   packet_bytes_per_second = 7e9          # in addition, for packets
+//   packet_sum_bytes_per_second = 9e9      # in addition, of the result, for sums over packets; absent: nothing
 //   read_bytes_per_second = 8e9            # copies by the kernel from other ranks' buffers; absent: there are none
 //   memory_bytes_per_second = 200e9        # of all ranks of the host together; absent: no limit
 //   cache_bytes = 32e6                     # of the host: calls that use less do not count as users of the memory
@@ -48,10 +49,11 @@ namespace accord::sim {
 struct HostTimes {
   double seconds_per_hop = 0;
   double seconds_per_step = 0;
-  RateCurve touched;    ///< by the bytes that the rank uses before it uses the same ones again
-  RateCurve exchanged;  ///< in addition, by the bytes of the step
-  RateCurve published;  ///< in addition, by the bytes of the step
-  RateCurve packets;    ///< in addition, by the bytes of the step
+  RateCurve touched;      ///< by the bytes that the rank uses before it uses the same ones again
+  RateCurve exchanged;    ///< in addition, by the bytes of the step
+  RateCurve published;    ///< in addition, by the bytes of the step
+  RateCurve packets;      ///< in addition, by the bytes of the step
+  RateCurve packet_sums;  ///< in addition, of the result of sums over packets
   RateCurve read;  ///< copies by the kernel from other ranks' buffers, by the bytes of the step; all that they cost
 };
 

@@ -75,6 +75,7 @@ std::string to_toml(const Machine& machine, const std::vector<std::pair<std::str
   writer.rate("exchanged_bytes_per_second", host.times.exchanged);
   writer.rate("published_bytes_per_second", host.times.published);
   writer.rate("packet_bytes_per_second", host.times.packets);
+  writer.rate("packet_sum_bytes_per_second", host.times.packet_sums);
   writer.rate("read_bytes_per_second", host.times.read);
   if (host.memory_bytes_per_second > 0) writer.number("memory_bytes_per_second", host.memory_bytes_per_second);
   if (host.cache_bytes > 0) writer.number("cache_bytes", host.cache_bytes);

@@ -13,6 +13,8 @@ bool is_buffer(const plan::Chunk& chunk) {
   return chunk.space == plan::Space::kInput || chunk.space == plan::Space::kOutput;
 }
 
+bool is_packets(const plan::Chunk& chunk) { return chunk.space == plan::Space::kPackets; }
+
 std::uint64_t key_of(const plan::Chunk& chunk) {
   return (std::uint64_t{static_cast<std::uint32_t>(chunk.rank)} << 32) |
          (std::uint64_t{static_cast<std::uint32_t>(chunk.index)} << 3) | static_cast<std::uint64_t>(chunk.space);
@@ -55,7 +57,8 @@ void StepCosts::find_working_sets(const plan::Plan& plan, const plan::Bounds& bo
       for (const plan::Chunk& destination : step.destinations) use(destination);
     }
   of_buffers_ = static_cast<double>((in_buffers + in_scratch * in_flight) * element_bytes_);
-  of_scratch_ = static_cast<double>((in_buffers / shape_.rounds + in_scratch) * in_flight * element_bytes_);
+  const std::uint64_t in_buffers_of_round = in_buffers / shape_.rounds;
+  of_scratch_ = static_cast<double>((in_buffers_of_round + in_scratch) * in_flight * element_bytes_);
 }
 
 double StepCosts::working_set_of(const plan::Chunk& chunk) const {
@@ -87,6 +90,9 @@ ElementCost StepCosts::of(const plan::Step& step, std::uint64_t length) const {
   }
   for (const plan::Chunk& source : step.sources)
     if (!is_remote(source)) touch(source, false, step_bytes, cost);
+  const bool reads_packets = std::any_of(step.sources.begin(), step.sources.end(), is_packets);
+  if (step.kind == plan::StepKind::kReduce && reads_packets)
+    cost.seconds += static_cast<double>(element_bytes_) * host_.times.packet_sums.seconds_per_byte(step_bytes);
   for (const plan::Chunk& destination : step.destinations)
     if (!is_remote(destination) && !stays_in_place(step, destination)) touch(destination, true, step_bytes, cost);
   return cost;
@@ -94,11 +100,11 @@ ElementCost StepCosts::of(const plan::Step& step, std::uint64_t length) const {
 
 void StepCosts::touch(const plan::Chunk& chunk, bool writes, double step_bytes, ElementCost& cost) const {
   const HostTimes& times = host_.times;
-  const bool is_packets = chunk.space == plan::Space::kPackets;
-  double seconds = times.touched.seconds_per_byte(is_packets ? step_bytes : working_set_of(chunk));
+  const bool has_flags = is_packets(chunk);
+  double seconds = times.touched.seconds_per_byte(has_flags ? step_bytes : working_set_of(chunk));
   if (is_other(chunk)) seconds += times.exchanged.seconds_per_byte_of_step(step_bytes);
-  if (is_packets) seconds += times.packets.seconds_per_byte_of_step(step_bytes);
-  const bool is_published = !is_packets && writes && (is_other(chunk) || !is_buffer(chunk));
+  if (has_flags) seconds += times.packets.seconds_per_byte_of_step(step_bytes);
+  const bool is_published = !has_flags && writes && (is_other(chunk) || !is_buffer(chunk));
   if (is_published) seconds += times.published.seconds_per_byte_of_step(step_bytes);
   cost.seconds += bytes_of(chunk) * seconds;
   use_memory(chunk, bytes_of(chunk), cost);

@@ -69,13 +69,13 @@ Status take(Result<std::optional<Value>> from, Value& to, bool& interrupted) {
   return {};
 }
 
-// Rank 0 measures, while the others wait.
+// Ranks 0 and 1 measure at once, each alone, since they may share a core of the processor. The figures of rank 0 count.
 Status measure_plans(Session& session, sim::HostTimings& timings, bool& interrupted) {
-  if (session.ranks.rank() == 0) {
-    constexpr std::array<Rank, 1> kAlone = {0};
+  if (session.ranks.rank() < 2) {
     session.progress.show("measuring calls and steps");
+    const std::array<Rank, 1> alone_ranks = {session.ranks.rank()};
     ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> alone,
-                            session.control.split_ranks(kAlone, "calibrate alone"));
+                            session.control.split_ranks(alone_ranks, "calibrate alone"));
     Meter meter(*alone, session.watch);
     PlanProbes probes(*alone, meter, session.effort(), session.statistic);
     ACCORD_RETURN_IF_ERROR(take(probes.call(), timings.call, interrupted));
@@ -104,6 +104,8 @@ Status measure_memory(Session& session, SharedMemory& shared, sim::HostTimings& 
   timings.packet_reads = exchanges.packet_reads;
   ACCORD_ASSIGN_OR_RETURN(interrupted, session.interrupted());
   if (interrupted) return {};
+  session.progress.show("measuring sums of packets");
+  ACCORD_ASSIGN_OR_RETURN(timings.packet_sum, probes.packet_sum());
   session.progress.show("measuring copies by the kernel");
   ACCORD_ASSIGN_OR_RETURN(timings.kernel_reads, probes.kernel_reads());
   session.progress.show("measuring switches between ranks of a core");
@@ -179,6 +181,7 @@ Json to_json(const CalibrateOptions& options, const sim::Calibrated& calibrated,
                    {"exchanged_bytes_per_second", curve(host.times.exchanged)},
                    {"published_bytes_per_second", curve(host.times.published)},
                    {"packet_bytes_per_second", curve(host.times.packets)},
+                   {"packet_sum_bytes_per_second", curve(host.times.packet_sums)},
                    {"read_bytes_per_second", curve(host.times.read)},
                    {"memory_bytes_per_second", host.memory_bytes_per_second},
                    {"cache_bytes", host.cache_bytes}}}};

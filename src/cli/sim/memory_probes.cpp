@@ -22,6 +22,7 @@
 #include "exec/peer_memory.hpp"
 #include "exec/store_chooser.hpp"
 #include "exec/window_layout.hpp"
+#include "kernels/reduce/reduce.hpp"
 
 namespace accord::cli {
 namespace {
@@ -38,8 +39,8 @@ constexpr std::size_t kMostSamples = 2000, kFewestSamples = 5;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 double seconds_of_clock() {
-  std::vector<double> samples;
-  for (int i = 0; i < 1000; ++i) samples.push_back(seconds_since(Clock::now()));
+  std::vector<double> samples(1000);
+  for (double& sample : samples) sample = seconds_since(Clock::now());
   return sim::figure_of(std::move(samples)).value;
 }
 
@@ -253,6 +254,24 @@ Result<MemoryProbes::Exchanges> MemoryProbes::exchanges() {
   }
   ACCORD_RETURN_IF_ERROR(control_.barrier());
   return result;
+}
+
+Result<sim::Sized> MemoryProbes::packet_sum() {
+  constexpr std::size_t kLines = 64, kElements = kPacketData / sizeof(float);
+  const kernels::ReduceKernel sum = kernels::reduce_kernel(DType::kFloat32, ReduceOp::kSum);
+  std::byte *const from = memory_->from.get(), *const to = memory_->to.get();
+  const std::byte* const packets = from + kLines * kPacketData;
+  std::memset(from, 0, kLines * (kPacketData + kLine));
+  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  const sim::Figure seconds = repeat([&] {
+    for (std::size_t line = 0; line < kLines; ++line) {
+      const std::array<const void*, 2> sources = {from + line * kPacketData, packets + line * kLine};
+      sum(to + line * kPacketData, nullptr, sources.data(), nullptr, 2, kElements);
+    }
+    keep(to);
+  });
+  ACCORD_RETURN_IF_ERROR(control_.barrier());
+  return sim::Sized{kLines * kPacketData, seconds};
 }
 
 // Both ranks read at once, as in a collective.

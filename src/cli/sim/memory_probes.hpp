@@ -50,6 +50,8 @@ class MemoryProbes {
     std::vector<sim::Sized> packet_writes, packet_reads;  ///< the same in packets, as the executor writes them
   };
   Result<Exchanges> exchanges();
+  /// The sum of packets and a buffer, line by line, of all ranks at once.
+  Result<sim::Sized> packet_sum();
   /// By the kernel, of ranks 0 and 1 out of a buffer of each other; empty if the kernel refuses.
   Result<std::vector<sim::Sized>> kernel_reads();
   /// Seconds from one to the other of two ranks that share a core: half round trips.

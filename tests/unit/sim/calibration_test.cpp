@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kCallTime = 80e-9, kStepTime = 6e-9, kHopTime = 70e-9;
 constexpr double kTouched = 1 / 40e9, kPublished = 1 / 8e9, kExchanged = 1 / 5e9, kPackets = 1 / 6e9;  // of a byte
+constexpr double kPacketSum = 1 / 3e9;
 
 Figure exactly(double seconds) { return {seconds, 0}; }
 
@@ -27,6 +28,7 @@ HostTimings known_timings() {
     timings.packet_reads.push_back({bytes, exactly(bytes * (2 * kTouched + kPackets))});
     timings.kernel_reads.push_back({bytes, exactly(bytes / 10e9)});
   }
+  timings.packet_sum = {3584, exactly(3584 * (3 * kTouched + kPacketSum))};
   timings.memory_rates = {9e9, 11e9};
   timings.core_switch = {2e-6, 2};
   return timings;
@@ -44,6 +46,7 @@ TEST(Calibration, recovers_the_figures_that_made_the_timings) {
     EXPECT_NEAR(host.times.published.seconds_per_byte(bytes), kPublished, 1e-15);
     EXPECT_NEAR(host.times.exchanged.seconds_per_byte(bytes), kExchanged, 1e-15);
     EXPECT_NEAR(host.times.packets.seconds_per_byte(bytes), kPackets, 1e-15);
+    EXPECT_NEAR(host.times.packet_sums.seconds_per_byte(bytes), kPacketSum, 1e-15);
     EXPECT_NEAR(host.times.read.seconds_per_byte(bytes), 1e-10, 1e-15);
   }
   EXPECT_DOUBLE_EQ(host.memory_bytes_per_second, 20e9);

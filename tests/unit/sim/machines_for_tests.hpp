@@ -15,6 +15,7 @@ inline Machine machine_of(int ranks_of_host) {
                         .exchanged = RateCurve(5e9),
                         .published = {},
                         .packets = RateCurve(1e9),
+                        .packet_sums = {},
                         .read = {}};
   machine.has_network = true;
   machine.network.nic_bytes_per_second = 1e9;

@@ -52,6 +52,23 @@ TEST(Simulations, of_a_message_within_a_host_take_its_steps_and_bytes) {
   EXPECT_EQ(times.operations, 4U);
 }
 
+TEST(Simulations, of_sums_over_packets_take_the_time_of_the_sums_in_addition) {
+  constexpr double kBytes = 4096, kSum = 1 / 3e9;
+  for (const auto& [collective, has_sums] :
+       {std::pair(Collective::kAllReduce, true), {Collective::kAllGather, false}}) {
+    const auto algorithm = plan::algorithm_by_name(collective, "packet");
+    ASSERT_TRUE(algorithm.ok());
+    Machine machine = testing::machine_of(2);
+    const Result<topology::Topology> topology = topology_of(machine, 2);
+    const auto seconds_of = [&] {
+      return run(*plan::make_plan(**algorithm, *topology, {.collective = collective}), 4096, machine).seconds;
+    };
+    const double before = seconds_of();
+    machine.host.times.packet_sums = RateCurve(1 / kSum);
+    EXPECT_NEAR(seconds_of() - before, has_sums ? kBytes * kSum : 0, 1e-12);
+  }
+}
+
 TEST(Simulations, of_a_message_between_hosts_take_its_bytes_over_the_network) {
   constexpr double kBytes = 65536;
   const Times times = run(message(), 65536, testing::machine_of(1));
