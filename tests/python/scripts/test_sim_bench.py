@@ -1,9 +1,6 @@
 """The benchmark `sim`: what follows from measured and predicted times."""
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from accord_command import ROOT
@@ -12,7 +9,6 @@ sys.path.insert(0, str(ROOT))
 
 from bench.sim import __main__ as driver
 from bench.sim.accuracy import Point, median_error, pairs_in_order
-from bench.sim.states import States
 
 
 def point(algorithm: str, measured: float, predicted: float, size: int = 64, setting: str = "2 ranks") -> Point:
@@ -60,53 +56,20 @@ def test_charts_have_a_measured_and_a_predicted_line_of_each_algorithm(tmp_path)
     assert "predicted a: 128 B, 5.000 us" in (tmp_path / "sim.svg").read_text()
 
 
-@dataclass
-class Host:
-    """Its states, one for each message, and those in which it was calibrated."""
-
-    messages: Iterator[float]
-    files: dict[Path, int] = field(default_factory=dict)
-    works: int = 0
-
-    def message(self) -> float:
-        return float(next(self.messages))
-
-    def calibrate(self, file: Path) -> None:
-        self.files[file] = len(self.files)
-
-    def work(self) -> int:
-        self.works += 1
-        return self.works
-
-
-def states_of(*messages: float) -> tuple[Host, States]:
-    host = Host(iter(messages))
-    return host, States(host.message, host.calibrate, Path("machines"))
-
-
-def test_each_state_of_a_host_is_calibrated_once():
-    near, far = 400, 900
-    # Before and after the work, and before and after a calibration.
-    host, states = states_of(near, near, near, near, near, near, far, far, far, far, near, near)
-    used = [states.measure(host.work)[1] for _ in range(4)]
-    assert [host.files[file] for file in used] == [0, 0, 1, 0]
-    assert len(host.files) == 2 and host.works == 4 and (states.repeated, states.unsteady) == (0, 0)
-
-
-def test_what_was_measured_while_the_state_changed_is_measured_again():
-    near, far = 400, 900
-    host, states = states_of(near, far, far, far, far, far)
-    value, file = states.measure(host.work)
-    assert value == 2 and host.files[file] == 0 and (states.repeated, states.unsteady) == (1, 0)
-    host, states = states_of(near, near, near, far, far, far, far, far)  # it leaves the state while it is calibrated
-    value, file = states.measure(host.work)
-    assert value == 2 and states.calibrated == [(far, file)]
-
-
-def test_a_host_that_is_never_in_one_state_is_named():
-    _, states = states_of(*([400, 900] * 20))
-    with pytest.raises(RuntimeError, match="cannot be calibrated"):
-        states.measure(lambda: 1)
-    known = [(400.0, Path("near.toml")), (900.0, Path("far.toml"))]
-    states = States(iter([400.0, 900.0] * 20).__next__, lambda file: None, Path("machines"), known)
-    assert states.measure(lambda: 1) == (1, Path("far.toml")) and states.unsteady == 1
+@pytest.mark.parametrize(
+    ("signals", "kept", "repeated", "unsteady"),
+    [
+        ([50, 55], 1, 0, 0),
+        ([50, 200, 210], 2, 1, 0),  # the cores have moved apart, and stay there
+        ([50, 200, 50, 200, 50], 4, 1, 1),
+    ],
+)
+def test_a_size_is_measured_again_if_signals_have_changed(monkeypatch, signals, kept, repeated, unsteady):
+    setting = driver.Setting("2 ranks", "accord", 2, machine=None, calibration=["calibrate"])
+    left, attempts = iter(signals), iter(range(1, 9))
+    monkeypatch.setattr(driver.Setting, "calibrate", lambda _: float(next(left)))
+    monkeypatch.setattr(driver, "points_of", lambda *_: [point("a", next(attempts), 1.0)])
+    driver.measure(setting, "all_reduce", 64, ["a"], options=None)
+    assert [one.measured for one in setting.points] == [kept]
+    assert (setting.repeated, setting.unsteady) == (repeated, unsteady)
+    assert next(left, None) is None
