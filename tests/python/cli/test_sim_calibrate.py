@@ -40,6 +40,7 @@ def test_the_file_has_every_figure_of_a_host_and_how_it_was_measured(host):
         assert len(printed["host"][key]) == len(written[key]), key
     assert 1e8 < written["bytes_per_second"][0][1] < 1e13  # a cache of any processor
     assert written["memory_bytes_per_second"] > 1e8
+    assert 1e6 < written["packet_sum_bytes_per_second"] < 1e13
     lines = text.splitlines()
     assert lines[0].startswith("# measured by accord sim calibrate on ")
     for key in set(written) - {"ranks", "cores"}:
