@@ -204,12 +204,13 @@ std::string to_svg(const BenchReport& report, std::string_view title) {
     const auto bandwidth = [&](const BenchRow& row) { return std::max(report.bus_bandwidth(row) * 1e-9, 1e-9); };
     body += chart_text({kLeft, y + kAbove, "time, us", time, report, rows, {}, {}});
     body += chart_text({kLeft + kWidth + kGap, y + kAbove, "bus bandwidth, GB/s", bandwidth, report, rows, {}, {}});
+    y += kRow;
     const std::vector<std::string> contenders = contenders_of(rows);
-    const bool has_names = contenders.size() > 1;
-    const int right = kLeft + 2 * kWidth + kGap + 16;
-    if (has_names) body += names_text(contenders, right, y + kAbove);
-    width = std::max(width, right + (has_names ? kNames : 0));
-    y += std::max(kRow, kAbove + (has_names ? kNameHeight * static_cast<int>(contenders.size() + 1) : 0));
+    if (contenders.size() == 1) continue;
+    const int right = kLeft + 2 * kWidth + kGap + 16, top = y - kRow + kAbove;
+    body += names_text(contenders, right, top);
+    width = right + kNames;
+    y = std::max(y, top + kNameHeight * static_cast<int>(contenders.size() + 1));
   }
   return svg_head(width, y + 10, "") + text_at(16, 24, "start", title) + body + "</svg>\n";
 }

@@ -24,7 +24,7 @@ class Estimator {
         machine_(machine),
         topology_(topology) {}
 
-  /// Of the first of the groups that make the call at once.
+  /// Returns the seconds until all of these groups have ended the call, which they make at once.
   Result<double> seconds_of(const Groups& groups) {
     if (const auto known = seconds_.find(groups); known != seconds_.end()) return known->second;
     sim::ScheduleBuilder builder(machine_, topology_, config()->hints.slot_bytes);

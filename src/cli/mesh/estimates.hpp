@@ -17,7 +17,7 @@ struct MeshCall {
 /// Seconds of a call of the group of one rank.
 struct FamilySeconds {
   double alone = 0;
-  double together = 0;  ///< while the family's other groups on the same hosts make the same call
+  double together = 0;  ///< of it and the family's other groups on its hosts, which call at once, until all have ended
 };
 
 /// The ranks that are simulated at once, at most.
