@@ -24,15 +24,13 @@ class _Followers(Supervisor):
     async def _follow(self, job: Job) -> bool:
         follow = 0
         async for message in job.messages():
-            if "process" in message:
-                self._metrics.rank_processes[message["rank"]] = message["process"]
+            if not self._handle_loading(message):
+                self._failure = self._failure or message["failed"]
             elif "follows" in message:
                 follow += 1
                 if follow == self._options.ranks and self.state is not State.STOPPED:
                     self._set_ready()
                     log("ready", model=self._options.name, ranks=sorted(self._metrics.rank_processes))
-            else:
-                self._failure = self._failure or message["failed"]
         await job.wait()
         return follow == self._options.ranks
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import itertools
 from dataclasses import dataclass
 
@@ -119,34 +118,24 @@ class Ranks(Supervisor):
 
     async def _follow(self, job: Job) -> bool:
         self._last_steps = -1  # not ready
-        watchdog = asyncio.create_task(self._watch(job))
         clock = asyncio.get_running_loop().time
         turn_end = clock() + _TURN_SECONDS
-        try:
-            async for message in job.messages():
-                self._handle(message)
-                if clock() > turn_end:
-                    await asyncio.sleep(0)  # messages that have arrived are read without a pause
-                    turn_end = clock() + _TURN_SECONDS
-        finally:
-            watchdog.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watchdog
+        async for message in job.messages():
+            self._handle(message)
+            if clock() > turn_end:
+                await asyncio.sleep(0)  # messages that have arrived are read without a pause
+                turn_end = clock() + _TURN_SECONDS
         return self._last_steps >= 0
 
-    async def _watch(self, job: Job) -> None:
-        """Ends the job if rank 0 is silent, or if there is work and no step ends."""
-        limit = self._options.stall_seconds
-        clock = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(min(1.0, limit / 4))
-            if self._last_steps < 0:
-                continue
-            silent = clock() - self._last_message > limit
-            if silent or (self.open_requests and clock() - self._last_progress > limit):
-                self._failure = f"no progress for {limit:g} s" + (": rank 0 is silent" if silent else "")
-                job.terminate()
-                return
+    def _stall(self) -> str | None:
+        """Also if rank 0 is silent, or if there is work and no step ends."""
+        if self._last_steps < 0:
+            return super()._stall()
+        now, limit = asyncio.get_running_loop().time(), self._options.stall_seconds
+        silent = now - self._last_message > limit
+        if silent or (self.open_requests and now - self._last_progress > limit):
+            return f"no progress for {limit:g} s" + (": rank 0 is silent" if silent else "")
+        return None
 
     def _handle(self, message: dict) -> None:
         now = self._last_message = asyncio.get_running_loop().time()
@@ -161,9 +150,7 @@ class Ranks(Supervisor):
             if stats is not None:
                 self._last_steps = stats["steps"]
                 self._metrics.set_stats(stats)
-        elif "process" in message:
-            self._metrics.rank_processes[message["rank"]] = message["process"]
-        elif "follows" in message:
+        elif self._handle_loading(message):
             pass  # rank 0 is ready once all ranks are
         elif "embedded" in message:
             self._last_progress = now

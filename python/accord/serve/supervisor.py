@@ -42,6 +42,7 @@ class Supervisor(abc.ABC):
         self._job: Job | None = None
         self._stopping = asyncio.Event()
         self._failure = ""  # the reason for which the current start ends, if the ranks gave one
+        self._loading: dict[int, float] = {}  # when a rank of this node that loads the model last said so
 
     async def run(self) -> None:
         """Runs the ranks until stop() is called, or they end for the last time. Raises StartError if their first start
@@ -56,9 +57,14 @@ class Supervisor(abc.ABC):
             if self.state is State.RESTARTING:
                 job.show_lines()
             became_ready = False
+            self._loading.clear()
+            watchdog = asyncio.create_task(self._watch(job))
             try:
                 became_ready = await self._follow(job)
             finally:
+                watchdog.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watchdog
                 code, self._job = await job.kill(), None
             self._metrics.ready.set(0)
             if self.state is State.STOPPED or self._is_end(code):
@@ -75,7 +81,35 @@ class Supervisor(abc.ABC):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
 
+    async def _watch(self, job: Job) -> None:
+        """Ends the job once its ranks stand still."""
+        while (reason := self._stall()) is None:
+            await asyncio.sleep(min(1.0, self._options.stall_seconds / 4))
+        self._failure = reason
+        job.terminate()
+
+    def _stall(self) -> str | None:
+        """Returns the reason for which the ranks are taken to stand still."""
+        now, limit = asyncio.get_running_loop().time(), self._options.stall_seconds
+        silent = [str(rank) for rank, heard in sorted(self._loading.items()) if now - heard > limit]
+        return f"silent for {limit:g} s while loading: rank {', '.join(silent)}" if silent else None
+
+    def _handle_loading(self, message: dict) -> bool:
+        """Handles the messages of ranks that load the model; returns False for any other."""
+        if "process" in message:
+            self._metrics.rank_processes[message["rank"]] = message["process"]
+            self._loading[message["rank"]] = asyncio.get_running_loop().time()
+        elif "loads" in message:
+            self._loading[message["loads"]] = asyncio.get_running_loop().time()
+        elif "follows" in message:
+            self._loading.pop(message["follows"], None)
+        else:
+            return False
+        return True
+
     def _set_ready(self) -> None:
+        self._loading.clear()
+
         if self.state is State.STARTING and self._job is not None:
             self._job.show_lines()
         self.state = State.READY

@@ -7,6 +7,7 @@ closes the connection, or dies, rank 0 ends, and with it the job.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -24,6 +25,7 @@ from accord.serve.groups import axes, communicators
 
 __all__ = ["WorkerOptions"]
 
+_LOADING_SECONDS = 0.5  # between two messages of a rank that loads the model
 _EVENT_SECONDS = 0.5  # the longest time between two messages of rank 0, about
 _STATS_SECONDS = 0.2  # the shortest time between two messages with counters
 
@@ -37,6 +39,28 @@ class WorkerOptions:
     shape: dict[str, object]  # arguments of groups.axes()
     load: dict[str, object]
     model: dict[str, object]
+
+
+class _Loading:
+    """Tells the node, again and again, that this rank loads the model: a rank that stands still does not."""
+
+    def __init__(self, rank: int, link: BlockingLink):
+        self._message = {"loads": rank}
+        self._link = link
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):  # the node has ended; the launcher ends this rank
+            while not self._ended.wait(_LOADING_SECONDS):
+                self._link.send(self._message)
 
 
 class _Leader:
@@ -156,13 +180,15 @@ def main() -> int:
     options = WorkerOptions(**json.loads(sys.argv[1]))
     link = BlockingLink(options.descriptor)
     try:
-        comm = accord.Communicator.from_environment(name="serve")
-        link.send({"rank": comm.rank, "process": os.getpid()})
-        inspected = accord.inspect(options.package)
-        sizes = axes(inspected["groups"], comm.size, **options.shape)
-        engine = load(options.package, communicators(comm, inspected["groups"], sizes), **_on_this_rank(options.load))
-        encodes = embedding_worker.is_encoder(inspected)
-        model = None if encodes else accord.LanguageModel.create(engine, all_ranks=comm, **options.model)
+        rank = int(os.environ["RANK"])
+        link.send({"rank": rank, "process": os.getpid()})
+        with _Loading(rank, link):
+            comm = accord.Communicator.from_environment(name="serve")
+            inspected = accord.inspect(options.package)
+            groups = communicators(comm, inspected["groups"], axes(inspected["groups"], comm.size, **options.shape))
+            engine = load(options.package, groups, **_on_this_rank(options.load))
+            encodes = embedding_worker.is_encoder(inspected)
+            model = None if encodes else accord.LanguageModel.create(engine, all_ranks=comm, **options.model)
         if comm.rank != 0:
             link.send({"follows": comm.rank})
     except (accord.Error, OSError, TypeError, ValueError) as error:

@@ -3,12 +3,13 @@
 import os
 import shutil
 import signal
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
-from accord_command import is_running, process_state, wait_until
+from accord_command import is_running, process_state, program_environment, wait_until
 from http_clients import metric
 from served_model import ServedModel, served
 from stream_reader import Reader
@@ -168,3 +169,52 @@ def test_a_server_that_waits_for_another_start_ends_after_sigterm(endless, tmp_p
         os.kill(process, signal.SIGKILL)
         wait_until(lambda: len(server.events("ranks_ended")) >= 5, "several starts have failed")
         assert server.stop(seconds=3) == 0  # the next start is due in 4 s
+
+
+# Rank 1 writes its process id into the file "loads", and goes on loading once that file is gone.
+SLOW_LOAD = """
+import os
+import pathlib
+import sys
+import time
+
+if os.environ.get("RANK") == "1" and sys.argv[:1] == ["-m"]:
+    import accord
+
+    inspect, loads = accord.inspect, pathlib.Path({path!r})
+
+    def wait_and_inspect(package):
+        loads.write_text(str(os.getpid()))
+        while loads.exists():
+            time.sleep(0.01)
+        return inspect(package)
+
+    accord.inspect = wait_and_inspect
+"""
+
+
+def test_a_rank_that_stands_still_while_it_loads_is_replaced(endless, tmp_path):
+    loads = tmp_path / "loads"
+    (tmp_path / "sitecustomize.py").write_text(SLOW_LOAD.format(path=str(loads)))
+    path = f"{tmp_path}{os.pathsep}{program_environment()['PYTHONPATH']}"
+    server = ServedModel(endless, "--stall-seconds", 2, ranks=2, PYTHONPATH=path)
+    try:
+        wait_until(lambda: loads.exists() and loads.read_text(), "rank 1 loads")
+        loads.unlink()
+        server.wait_ready()
+        os.kill(server.rank_process(1), signal.SIGKILL)
+        process = int(wait_until(lambda: loads.exists() and loads.read_text(), "rank 1 loads again"))
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 4, "a load that takes twice as long as a stall")
+        assert is_running(process)
+        os.kill(process, signal.SIGSTOP)
+        loads.unlink()
+        wait_until(lambda: len(server.events("ranks_ended")) == 2, "the stopped rank is noticed", seconds=10)
+        assert server.events("ranks_ended")[1]["reason"] == "silent for 2 s while loading: rank 1"
+        wait_until(lambda: loads.exists() and loads.read_text(), "rank 1 loads once more")
+        loads.unlink()
+        server.wait_ready(2)
+        assert not is_running(process)
+    finally:
+        loads.unlink(missing_ok=True)
+        server.end()

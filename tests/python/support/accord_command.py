@@ -82,7 +82,8 @@ def python_file(folder: Path, text: str, name: str = "program.py") -> Path:
 
 def program_environment(**more: str) -> dict[str, str]:
     """Returns an environment in which a Python program can import the modules of this process."""
-    return clean_environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1", **more)
+    path = os.pathsep.join(filter(None, sys.path))
+    return clean_environment(**{"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | more)
 
 
 def on_ranks(ranks: int, program: Path, *arguments: object) -> str:
